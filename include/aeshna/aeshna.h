@@ -1,0 +1,15 @@
+#pragma once
+// Aeshna: train and run neural networks on any GPU. One include for everything public.
+#include "aeshna/attrs.h"
+#include "aeshna/data.h"
+#include "aeshna/device.h"
+#include "aeshna/dtype.h"
+#include "aeshna/error.h"
+#include "aeshna/graph.h"
+#include "aeshna/nn.h"
+#include "aeshna/ops.h"
+#include "aeshna/optim.h"
+#include "aeshna/session.h"
+#include "aeshna/shape.h"
+#include "aeshna/trainer.h"
+#include "aeshna/weights.h"

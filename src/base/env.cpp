@@ -1,0 +1,66 @@
+#include "base/env.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <thread>
+
+#include "base/fail.h"
+
+namespace aeshna {
+
+namespace {
+
+constexpr std::array<EnvVariable, 6> kTable = {{
+    {"AESHNA_DEVICE", "device to open: index, UUID, or a part of the name; 'null' plans only"},
+    {"AESHNA_CAPS", "overrides that restrict the device's limits and features, such as max_groups=7,shared_bytes=16384,no_f16,no_subgroups"},
+    {"AESHNA_VALIDATION", "1: Khronos validation layer with synchronization checks; any message is an error"},
+    {"AESHNA_CACHE_DIR", "directory of compiled kernels (default: XDG_CACHE_HOME/aeshna, else ~/.cache/aeshna); 'off': none"},
+    {"AESHNA_LOG", "0 errors, 1 warnings (default), 2 info, 3 debug"},
+    {"AESHNA_THREADS", "threads that compile kernels (default: all cores)"},
+}};
+
+std::string text(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+int number(const char* name, int low, int high, int fallback) {
+  const std::string value = text(name);
+  if (value.empty()) return fallback;
+  int parsed = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+  if (error != std::errc() || end != value.data() + value.size() || parsed < low || parsed > high) {
+    fail(ErrorCode::InvalidArgument, "{}='{}': expected an integer from {} to {}", name, value, low, high);
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::span<const EnvVariable> env_table() { return kTable; }
+
+std::string env_device() { return text("AESHNA_DEVICE"); }
+std::string env_caps() { return text("AESHNA_CAPS"); }
+bool env_validation() { return number("AESHNA_VALIDATION", 0, 1, 0) == 1; }
+
+std::filesystem::path env_cache_dir() {
+  const std::string own = text("AESHNA_CACHE_DIR");
+  if (own == "off") return {};
+  if (!own.empty()) return own;
+  if (const std::string xdg = text("XDG_CACHE_HOME"); !xdg.empty()) return std::filesystem::path(xdg) / "aeshna";
+#ifdef _WIN32
+  if (const std::string local = text("LOCALAPPDATA"); !local.empty()) return std::filesystem::path(local) / "aeshna";
+#endif
+  if (const std::string home = text("HOME"); !home.empty()) return std::filesystem::path(home) / ".cache" / "aeshna";
+  return {};
+}
+
+int env_log_level() { return number("AESHNA_LOG", 0, 3, 1); }
+
+int env_threads() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return number("AESHNA_THREADS", 1, 4096, cores > 0 ? cores : 1);
+}
+
+}  // namespace aeshna

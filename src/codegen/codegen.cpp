@@ -1,0 +1,50 @@
+#include "codegen/codegen.h"
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "codegen/families.h"
+
+namespace aeshna {
+namespace {
+
+/// Raise it when equal text would compile to other SPIR-V: a new glslang, other options.
+constexpr std::uint64_t kCodegenVersion = 1;
+
+struct Family {
+  std::string_view name;
+  KernelSource (*generate)(KernelWriter&);
+};
+constexpr std::array kFamilies{
+    Family{"pointwise", generate_pointwise},
+    Family{"reduce", generate_reduce},
+    Family{"matmul", generate_matmul},
+    Family{"gemv", generate_gemv},
+};
+
+}  // namespace
+
+KernelSource generate(const KernelSpec& spec, const Caps& caps) {
+  AESHNA_CHECK(spec.fused != nullptr);
+  for (const Family& family : kFamilies) {
+    if (family.name != spec.family) continue;
+    // Equal extents of one shape may differ in the next: share words only where the block would overflow.
+    KernelSource source;
+    for (const bool merge : {false, true}) {
+      KernelWriter writer(spec, caps, merge);
+      source = family.generate(writer);
+      if (!writer.overflowed()) break;
+    }
+    Hasher hash;
+    hash.add(kCodegenVersion).add(source.glsl).add("vulkan1.2 spirv1.5");
+    for (const std::uint32_t size : spec.local) hash.add(std::uint64_t{size});
+    source.key = hash.hex();
+    return source;
+  }
+  fail(ErrorCode::Internal, "no kernel family is called '{}'", spec.family);
+}
+
+}  // namespace aeshna

@@ -1,0 +1,12 @@
+#pragma once
+// The kernel families: each writes the text of its KernelSpecs from a template under kernels/. codegen.cpp holds the table.
+#include "codegen/glsl_writer.h"
+
+namespace aeshna {
+
+KernelSource generate_pointwise(KernelWriter& writer);  // pointwise.cpp
+KernelSource generate_reduce(KernelWriter& writer);     // reduce.cpp
+KernelSource generate_matmul(KernelWriter& writer);     // matmul.cpp
+KernelSource generate_gemv(KernelWriter& writer);       // matmul.cpp
+
+}  // namespace aeshna

@@ -1,0 +1,532 @@
+#include "codegen/glsl_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "codegen/embedded_kernels.h"
+#include "ir/op.h"
+
+namespace aeshna {
+namespace {
+
+std::uint32_t wrap_u32(std::int64_t value) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(value)); }
+
+char type_letter(DType compute) {
+  switch (compute) {
+    case DType::f32: return 'f';
+    case DType::i32: return 'i';
+    case DType::u32: return 'u';
+    case DType::boolean: return 'b';
+    default: fail(ErrorCode::Internal, "{} is no compute type of a kernel", dtype_name(compute));
+  }
+}
+
+/// Type of the elements of a buffer: booleans are stored as u32 0 or 1.
+std::string_view buffer_type(DType compute, int width) {
+  return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
+}
+
+bool is_identifier(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+bool mentions(std::string_view text, std::string_view name) {
+  for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    if ((at == 0 || !is_identifier(text[at - 1])) && (end == text.size() || !is_identifier(text[end]))) return true;
+  }
+  return false;
+}
+
+std::string_view kernel_text(std::string_view name) {
+  for (const EmbeddedKernel& kernel : embedded_kernels()) {
+    if (kernel.name == name) return kernel.text;
+  }
+  fail(ErrorCode::Internal, "no kernel template named '{}' is embedded", name);
+}
+
+/// The blocks of a library file that `user` mentions, directly or through later blocks. A block starts at a line
+/// "//@ name name..." that lists what it defines, and may use earlier blocks only.
+std::string used_blocks(std::string_view library, std::string_view user) {
+  std::vector<std::string_view> blocks;
+  for (std::size_t at = library.find("//@ "); at != std::string_view::npos;) {
+    const std::size_t next = library.find("//@ ", at + 1);
+    blocks.push_back(library.substr(at, next == std::string_view::npos ? next : next - at));
+    at = next;
+  }
+  std::string text;
+  std::string all(user);
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    const std::size_t line = std::min(block->find('\n'), block->size());
+    std::string_view names = block->substr(4, line - 4);
+    bool used = false;
+    while (!names.empty() && !used) {
+      const std::size_t space = std::min(names.find(' '), names.size());
+      used = space > 0 && mentions(all, names.substr(0, space));
+      names.remove_prefix(std::min(space + 1, names.size()));
+    }
+    if (!used) continue;
+    const std::string_view body = block->substr(std::min(line + 1, block->size()));
+    text.insert(0, body);
+    all += body;
+  }
+  return text;
+}
+
+std::string sum_of(std::span<const std::string> terms) {
+  if (terms.empty()) return "0u";
+  std::string text = terms[0];
+  for (const std::string& term : terms.subspan(1)) text += " + " + term;
+  return text;
+}
+
+}  // namespace
+
+std::string_view glsl_type(DType compute, int width) {
+  AESHNA_CHECK(width == 1 || width == 4);
+  switch (type_letter(compute)) {
+    case 'f': return width == 1 ? "float" : "vec4";
+    case 'i': return width == 1 ? "int" : "ivec4";
+    case 'u': return width == 1 ? "uint" : "uvec4";
+    default: return width == 1 ? "bool" : "bvec4";
+  }
+}
+
+DType kernel_dtype(DType stored) {
+  switch (dtype_info(stored).kind) {
+    case DTypeInfo::Kind::Float: return DType::f32;
+    case DTypeInfo::Kind::Signed: return DType::i32;
+    case DTypeInfo::Kind::Unsigned: return DType::u32;
+    case DTypeInfo::Kind::Bool: return DType::boolean;
+    case DTypeInfo::Kind::Quantized: break;
+  }
+  fail(ErrorCode::Unsupported, "kernels do not read {} yet", dtype_name(stored));
+}
+
+std::string glsl_literal(DType compute, double value) {
+  switch (type_letter(compute)) {
+    case 'f': {
+      const auto rounded = static_cast<float>(value);
+      if (!std::isfinite(rounded) || (rounded == 0 && std::signbit(rounded))) {
+        return std::format("uintBitsToFloat(0x{:08x}u)", std::bit_cast<std::uint32_t>(rounded));
+      }
+      // The exact value, so that glslang's decimal -> double -> float cannot round twice.
+      std::string text = std::format("{}", static_cast<double>(rounded));
+      if (text.find_first_of(".e") == std::string::npos) text += ".0";
+      return value < 0 ? "(" + text + ")" : text;
+    }
+    case 'i': {
+      const auto integer = static_cast<std::int64_t>(value);
+      if (integer == std::numeric_limits<std::int32_t>::min()) return "int(0x80000000u)";
+      return integer < 0 ? std::format("({})", integer) : std::format("{}", integer);
+    }
+    case 'u': return std::format("{}u", wrap_u32(static_cast<std::int64_t>(value)));
+    default: return value != 0 ? "true" : "false";
+  }
+}
+
+bool vector_access(const Access& access, std::size_t dim) {
+  if (dim >= access.strides.size() || access.strides[dim] != 1 || access.offset % 4 != 0) return false;
+  for (std::size_t d = 0; d < access.strides.size(); ++d) {
+    if (d != dim && access.strides[d] % 4 != 0) return false;
+  }
+  return std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
+}
+
+bool uniform_access(const Access& access, std::size_t dim) {
+  return (dim >= access.strides.size() || access.strides[dim] == 0) &&
+         std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
+}
+
+KernelWriter::KernelWriter(const KernelSpec& spec, const Caps& caps, bool merge_equal_words)
+    : spec_(spec), caps_(caps), merge_(merge_equal_words), views_(spec.fused->operands.size(), 1) {
+  push_.push_back(checked_u32(spec.workgroups, "workgroups of a kernel"));
+  const FusedKernel& kernel = fused();
+  std::int64_t points = 1;
+  for (std::int64_t extent : kernel.space) points = checked_mul(points, extent, "elements of an iteration space");
+  checked_u32(static_cast<std::uint64_t>(points), "elements of an iteration space (indices are 32-bit)");
+
+  const auto check_body = [&](const Body& body, std::span<const std::int64_t> space) {
+    for (const Instr& instr : body.instrs) {
+      if (instr.kind == Instr::Kind::Load) check_reach(instr.access, instr.operand, space);
+    }
+    for (const Store& store : body.stores) {
+      check_reach(store.access, store.operand, store.outer ? space.first(kernel.outer_rank) : space);
+    }
+  };
+  check_body(kernel.body, kernel.space);
+  if (kernel.kind == FusedKernel::Kind::Matmul) {
+    AESHNA_CHECK(kernel.space.size() >= 2);
+    std::vector<std::int64_t> a_space = kernel.space, b_space = kernel.space;
+    a_space[a_space.size() - 1] = kernel.k;
+    b_space[b_space.size() - 2] = kernel.k;
+    check_body(kernel.a, a_space);
+    check_body(kernel.b, b_space);
+  }
+}
+
+void KernelWriter::check_reach(const Access& access, std::uint32_t operand, std::span<const std::int64_t> space) const {
+  AESHNA_CHECK(operand < fused().operands.size() && access.strides.size() == space.size());
+  std::int64_t low = access.offset, high = access.offset;
+  for (std::size_t d = 0; d < space.size(); ++d) {
+    std::int64_t first = 0, last = space[d] - 1;
+    for (const Access::Guard& guard : access.guards) {
+      if (guard.dim != d) continue;
+      first = std::max(first, guard.low);
+      last = std::min(last, guard.high - 1);
+    }
+    if (first > last) return;  // nothing is touched
+    const std::int64_t stride = access.strides[d];
+    const std::int64_t at_first = checked_mul(first, stride, "offset of an operand");
+    const std::int64_t at_last = checked_mul(last, stride, "offset of an operand");
+    low = checked_add(low, std::min(at_first, at_last), "offset of an operand");
+    high = checked_add(high, std::max(at_first, at_last), "offset of an operand");
+  }
+  if (high > std::numeric_limits<std::uint32_t>::max()) {
+    fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit", operand,
+         dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
+  }
+  AESHNA_CHECK(low >= 0 && high < fused().operands[operand].elements);
+}
+
+std::string KernelWriter::number(std::int64_t value) {
+  if (value == 0) return "0u";
+  if (value == 1) return "1u";
+  if (merge_) {
+    if (const auto found = words_.find(value); found != words_.end()) return std::format("P.w{}", found->second);
+  }
+  if ((push_.size() + 1) * 4 > caps_.push_bytes) {
+    overflowed_ = true;
+    return std::format("{}u", wrap_u32(value));
+  }
+  const std::size_t word = push_.size();
+  push_.push_back(wrap_u32(value));
+  if (merge_) words_.emplace(value, word);
+  return std::format("P.w{}", word);
+}
+
+void KernelWriter::define(std::string_view name, std::int64_t value) { defines_ += std::format("#define {} {}\n", name, value); }
+void KernelWriter::extension(std::string_view name) { extensions_.emplace(name); }
+void KernelWriter::add(std::string_view text) { added_ += text; }
+
+void KernelWriter::set_vector_view(std::uint32_t operand) {
+  AESHNA_CHECK(operand < views_.size() && fused().operands[operand].elements % 4 == 0);
+  views_[operand] = 4;
+}
+
+std::string KernelWriter::offset(const Access& access, std::span<const std::string> coords) {
+  AESHNA_CHECK(access.strides.size() <= coords.size());
+  std::vector<std::string> terms;
+  for (std::size_t d = 0; d < access.strides.size(); ++d) {
+    if (access.strides[d] == 0 || coords[d] == "0u") continue;
+    terms.push_back(access.strides[d] == 1 ? coords[d] : std::format("{} * {}", coords[d], number(access.strides[d])));
+  }
+  if (access.offset != 0) terms.push_back(number(access.offset));
+  return sum_of(terms);
+}
+
+/// Condition under which the access may touch memory; empty: always.
+std::string KernelWriter::guard(const Access& access, std::span<const std::string> coords) {
+  std::string text;
+  for (const Access::Guard& guard : access.guards) {
+    const std::int64_t low = std::max<std::int64_t>(guard.low, 0);
+    if (!text.empty()) text += " && ";
+    if (guard.high <= low) {
+      text += "false";
+    } else if (low == 0) {
+      text += std::format("{} < {}", coords[guard.dim], number(guard.high));
+    } else {  // one comparison: below `low` the difference wraps to a large number
+      text += std::format("{} - {} < {}", coords[guard.dim], number(low), number(guard.high - low));
+    }
+  }
+  return text;
+}
+
+std::string KernelWriter::load(const Instr& instr, const Site& site, const std::string& variable) {
+  const bool boolean = instr.dtype == DType::boolean;
+  const int view = views_.at(instr.operand);
+  const auto scalar_at = [&](const std::string& index) {
+    std::string text = view == 1 ? std::format("B{}[{}]", instr.operand, index)
+                                 : std::format("B{0}[({1}) >> 2][({1}) & 3u]", instr.operand, index);
+    return boolean ? text + " != 0u" : text;
+  };
+  const std::string_view type = glsl_type(instr.dtype, site.width);
+  const std::string& indent = site.indent;
+  const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
+
+  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) && !vector_access(instr.access, site.vector_dim)) {
+    // Gather: each component at its own coordinate, under its own guard.
+    std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
+    for (int lane = 0; lane < 4; ++lane) {
+      std::vector<std::string> coords = site.coords;
+      if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
+      const std::string condition = guard(instr.access, coords);
+      text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable, "xyzw"[lane],
+                          scalar_at(offset(instr.access, coords)));
+    }
+    return text;
+  }
+
+  std::string value;
+  const std::string index = offset(instr.access, site.coords);
+  if (site.width == 1) {
+    value = scalar_at(index);
+  } else if (uniform_access(instr.access, site.vector_dim)) {
+    value = std::format("{}({})", type, scalar_at(index));
+  } else if (view == 4) {
+    value = std::format("B{}[({}) >> 2]", instr.operand, index);
+    if (boolean) value = "notEqual(" + value + ", uvec4(0u))";
+  } else {
+    value = std::format("{}({}", type, scalar_at(index));
+    for (int lane = 1; lane < 4; ++lane) value += ", " + scalar_at(std::format("{} + {}u", index, lane));
+    value += ")";
+  }
+  const std::string condition = guard(instr.access, site.coords);
+  if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
+  return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition, value);
+}
+
+std::string KernelWriter::name(const Site& site, std::uint32_t instr) const {
+  if (const auto given = site.given.find(instr); given != site.given.end()) return given->second.expression;
+  return site.prefix + std::to_string(instr);
+}
+
+std::string KernelWriter::op_function(const Body& body, const Instr& instr, int width) {
+  const PointwiseDef& row = instr.op->pointwise;
+  const DType operand = body.instrs[instr.args.back()].dtype;  // of select(condition, a, b) too: the last argument's
+  std::string name = "op_" + instr.op->name + "_";
+  std::vector<DType> types;
+  for (std::uint32_t arg : instr.args) {
+    types.push_back(body.instrs[arg].dtype);
+    name += type_letter(types.back());
+  }
+  name += type_letter(instr.dtype);
+
+  const auto define = [&](const std::string& key, int lanes, const std::string& expression) {
+    if (!op_functions_.insert(key).second) return;
+    std::string parameters;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      parameters += std::format("{}{} {}", i == 0 ? "" : ", ", glsl_type(types[i], lanes), "abc"[i]);
+    }
+    functions_ += std::format("{} {}({}) {{ return {}; }}\n", glsl_type(instr.dtype, lanes), name, parameters, expression);
+  };
+
+  std::string expression;
+  if (instr.op->name == "cast") {
+    expression = type_letter(operand) == type_letter(instr.dtype) ? "a"
+                 : operand == DType::f32 && instr.dtype == DType::i32 ? "ae_f32_to_i32(a)"
+                 : operand == DType::f32 && instr.dtype == DType::u32 ? "ae_f32_to_u32(a)"
+                                                                       : std::format("{}(a)", glsl_type(instr.dtype));
+  } else {
+    switch (type_letter(operand)) {
+      case 'f': expression = row.glsl_f32; break;
+      case 'i': expression = row.glsl_i32; break;
+      case 'u': expression = row.glsl_u32; break;
+      default: expression = row.glsl_bool; break;
+    }
+    if (expression.empty()) {
+      fail(ErrorCode::Unsupported, "op '{}' has no kernel expression for {}", instr.op->name, dtype_name(operand));
+    }
+  }
+  define(name, 1, expression);
+  if (width == 4) {
+    std::string lanes;
+    for (int lane = 0; lane < 4; ++lane) {
+      std::string arguments;
+      for (std::size_t i = 0; i < types.size(); ++i) arguments += std::format("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
+      lanes += std::format("{}{}({})", lane == 0 ? "" : ", ", name, arguments);
+    }
+    define(name + "4", 4, std::format("{}({})", glsl_type(instr.dtype, 4), lanes));
+  }
+  return name;
+}
+
+std::string KernelWriter::expression(const Body& body, const Instr& instr, const Site& site) {
+  const std::string_view type = glsl_type(instr.dtype, site.width);
+  const auto argument = [&](std::size_t i) {
+    const std::uint32_t arg = instr.args.at(i);
+    const auto given = site.given.find(arg);
+    if (given != site.given.end() && given->second.width < site.width) {
+      return std::format("{}({})", glsl_type(body.instrs[arg].dtype, site.width), given->second.expression);
+    }
+    return name(site, arg);
+  };
+  switch (instr.kind) {
+    case Instr::Kind::Literal: {
+      const std::string literal = glsl_literal(instr.dtype, instr.literal);
+      return site.width == 1 ? literal : std::format("{}({})", type, literal);
+    }
+    case Instr::Kind::Index: {
+      const std::string_view integer = glsl_type(DType::i32, site.width);
+      std::string coordinate = site.coords.at(instr.dim);
+      if (site.width == 4) coordinate = std::format("uvec4({}){}", coordinate, instr.dim == site.vector_dim ? " + uvec4(0u, 1u, 2u, 3u)" : "");
+      std::string value = std::format("{}({})", integer, coordinate);
+      const std::int64_t stride = instr.access.strides.empty() ? 1 : instr.access.strides[0];
+      if (stride != 1) value += std::format(" * int({})", number(stride));
+      if (instr.access.offset != 0) value += std::format(" + int({})", number(instr.access.offset));
+      return instr.dtype == DType::i32 ? value : std::format("{}({})", type, value);
+    }
+    case Instr::Kind::Op: {
+      std::string text = op_function(body, instr, site.width) + "(";
+      for (std::size_t i = 0; i < instr.args.size(); ++i) text += (i == 0 ? "" : ", ") + argument(i);
+      return text + ")";
+    }
+    case Instr::Kind::Random: {
+      const auto stream = static_cast<std::uint64_t>(instr.literal);
+      std::string words;
+      for (int lane = 0; lane < site.width; ++lane) {
+        const std::string component = site.width == 1 ? "" : std::format(".{}", "xyzw"[lane]);
+        std::vector<std::string> coords = site.coords;
+        if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
+        words += std::format("{}ae_random_bits({}, uint({}){}, uint({}){}, uint({}){}, {}u, {}u)", lane == 0 ? "" : ", ",
+                             offset(instr.access, coords), argument(2), component, argument(0), component, argument(1), component,
+                             static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32));
+      }
+      return site.width == 1 ? words : std::format("{}({})", type, words);
+    }
+    case Instr::Kind::Load:
+    case Instr::Kind::Reduce:
+    case Instr::Kind::Product: break;
+  }
+  fail(ErrorCode::Internal, "a fused body reads a {} that its kernel has not computed", 
+       instr.kind == Instr::Kind::Product ? "product" : "reduction");
+}
+
+std::string KernelWriter::values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted) {
+  std::vector<bool> needed(body.instrs.size(), false);
+  for (std::uint32_t instr : wanted) needed.at(instr) = !site.given.contains(instr);
+  std::string text;
+  for (std::size_t i = body.instrs.size(); i-- > 0;) {  // arguments precede their users
+    if (!needed[i]) continue;
+    for (std::uint32_t arg : body.instrs[i].args) needed.at(arg) = needed[arg] || !site.given.contains(arg);
+  }
+  for (std::size_t i = 0; i < body.instrs.size(); ++i) {
+    if (!needed[i]) continue;
+    const Instr& instr = body.instrs[i];
+    const std::string variable = site.prefix + std::to_string(i);
+    if (instr.kind == Instr::Kind::Load) {
+      text += load(instr, site, variable);
+    } else {
+      text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable, expression(body, instr, site));
+    }
+  }
+  return text;
+}
+
+std::string KernelWriter::store(const Store& store, const Body& body, const Site& site) {
+  const DType dtype = body.instrs[store.value].dtype;
+  const int view = views_.at(store.operand);
+  std::string value = name(site, store.value);
+  const std::string_view type = buffer_type(dtype, site.width);
+  const auto given = site.given.find(store.value);
+  if (dtype == DType::boolean || (given != site.given.end() && given->second.width < site.width)) {
+    value = std::format("{}({})", type, value);
+  }
+  const std::string& indent = site.indent;
+  const auto scalar_at = [&](const std::string& index) {
+    return view == 1 ? std::format("B{}[{}]", store.operand, index) : std::format("B{0}[({1}) >> 2][({1}) & 3u]", store.operand, index);
+  };
+  AESHNA_CHECK(store.access.guards.empty());
+  if (site.width == 1) return std::format("{}{} = {};\n", indent, scalar_at(offset(store.access, site.coords)), value);
+  if (view == 4 && vector_access(store.access, site.vector_dim)) {
+    return std::format("{}B{}[({}) >> 2] = {};\n", indent, store.operand, offset(store.access, site.coords), value);
+  }
+  std::string text;
+  for (int lane = 0; lane < 4; ++lane) {
+    std::vector<std::string> coords = site.coords;
+    if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
+    text += std::format("{}{} = {}.{};\n", indent, scalar_at(offset(store.access, coords)), value, "xyzw"[lane]);
+  }
+  return text;
+}
+
+std::string KernelWriter::stores(const Body& body, const Site& site, std::span<const std::uint32_t> which) {
+  std::vector<std::uint32_t> wanted;
+  for (std::uint32_t index : which) wanted.push_back(body.stores.at(index).value);
+  std::string text = values(body, site, wanted);
+  for (std::uint32_t index : which) text += store(body.stores[index], body, site);
+  return text;
+}
+
+std::string KernelWriter::split_index(std::string_view linear, std::span<const std::int64_t> extents,
+                                      std::span<const std::string> names, std::string_view indent) {
+  AESHNA_CHECK(extents.size() <= names.size());
+  std::string text;
+  std::string rest(linear);
+  for (std::size_t d = extents.size(); d-- > 0;) {
+    if (d == 0) {
+      text += std::format("{}uint {} = {};\n", indent, names[d], rest);
+      break;
+    }
+    const std::string extent = number(extents[d]);
+    const std::string quotient = std::format("q_{}", names[d]);
+    text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest, extent, names[d]);
+    rest = quotient;
+  }
+  return text;
+}
+
+std::string KernelWriter::declarations() const {
+  std::string text = "layout(push_constant) uniform Push {\n  uint groups;\n";
+  for (std::size_t word = 1; word < push_.size(); ++word) text += std::format("  uint w{};\n", word);
+  text += "} P;\n";
+
+  const FusedKernel& kernel = fused();
+  const std::size_t count = kernel.operands.size();
+  std::vector<bool> read(count), written(count), aliased(count);
+  const auto visit = [&](const Body& body) {
+    for (const Instr& instr : body.instrs) {
+      if (instr.kind == Instr::Kind::Load) read.at(instr.operand) = true;
+    }
+    for (const Store& store : body.stores) written.at(store.operand) = true;
+  };
+  visit(kernel.body);
+  visit(kernel.a);
+  visit(kernel.b);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const auto source = kernel.operands[i].in_place_of) aliased[i] = aliased.at(*source) = true;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
+    text += std::format("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
+                        aliased[i] ? "spirv_decorate(20) " : "", i, !written[i] ? "readonly " : !read[i] ? "writeonly " : "", i,
+                        buffer_type(kernel_dtype(kernel.operands[i].dtype), views_[i]), i);
+  }
+  std::size_t binding = count;
+  if (spec_.workspace_bytes > 0) {
+    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Workspace {{ {} W[]; }};\n", binding++, workspace_type_);
+  }
+  if (spec_.counters > 0) {
+    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Counters {{ uint C[]; }};\n", binding++);
+  }
+  return text;
+}
+
+KernelSource KernelWriter::finish(std::string_view template_name) {
+  const std::string body = functions_ + added_ + std::string(kernel_text(template_name));
+  const std::string math = used_blocks(kernel_text("math"), body);
+  const std::string common = used_blocks(kernel_text("common"), math + body);
+
+  std::string text = "#version 460\n";
+  extension("GL_EXT_control_flow_attributes");
+  const bool intrinsics = caps_.signed_zero_inf_nan_preserve ||
+                          std::ranges::any_of(fused().operands, [](const KernelOperand& o) { return o.in_place_of.has_value(); });
+  if (intrinsics) extension("GL_EXT_spirv_intrinsics");
+  for (const std::string& name : extensions_) text += std::format("#extension {} : require\n", name);
+  // SignedZeroInfNanPreserve for 32 bits; SPIR-V 1.4 has it without an extension.
+  if (caps_.signed_zero_inf_nan_preserve) text += "spirv_execution_mode(capabilities = [4466], 4461, 32);\n";
+  text += std::format("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0], spec_.local[1],
+                      spec_.local[2]);
+  text += defines_ + declarations() + common + math + body;
+
+  KernelSource source;
+  source.glsl = std::move(text);
+  source.push = push_;
+  source.bindings = static_cast<std::uint32_t>(fused().operands.size()) + (spec_.workspace_bytes > 0 ? 1 : 0) + (spec_.counters > 0 ? 1 : 0);
+  return source;
+}
+
+}  // namespace aeshna

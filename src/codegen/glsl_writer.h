@@ -1,0 +1,116 @@
+#pragma once
+// What every kernel family is written with: KernelWriter gathers the pieces of one GLSL text (push words, buffers,
+// functions) and prints fused bodies (ir/kernel.h) as GLSL statements. A family (families.h) is a function that calls it
+// and names the template under kernels/ that makes the rest.
+//
+// A finished text is, in this order: #version and extensions, #defines, the push block P, the operand buffers, the blocks of
+// common.glsl and math.glsl that the rest mentions, one function per pointwise op, what the family added, the template.
+#include <cstdint>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/caps.h"
+#include "ir/kernel.h"
+
+namespace aeshna {
+
+/// GLSL type of a compute dtype: float int uint bool, or with width 4 vec4 ivec4 uvec4 bvec4.
+std::string_view glsl_type(DType compute, int width = 1);
+/// A literal of a compute dtype that denotes exactly round(value); infinities and NaN by bits.
+std::string glsl_literal(DType compute, double value);
+/// f32, i32, u32 or boolean: what a kernel computes with for a stored dtype.
+DType kernel_dtype(DType stored);
+
+/// Where a body is printed.
+struct Site {
+  /// One uint expression per dimension of the body's space, best a variable's name; "0u" is known to be zero.
+  std::vector<std::string> coords;
+  /// 1, or 4: every value is then a 4-vector over the coordinates coords[vector_dim] + {0, 1, 2, 3}, coords[vector_dim] being
+  /// a multiple of 4.
+  int width = 1;
+  std::uint32_t vector_dim = 0;
+  /// Temporaries are called prefix + instruction number; use different prefixes for bodies that share a scope.
+  std::string prefix = "v";
+  /// Instructions whose value is already in a variable (Product, finished Reduce): neither they nor what only they need is
+  /// printed. A scalar is widened where the site is 4 wide.
+  struct Given {
+    std::string expression;
+    int width = 1;
+  };
+  std::map<std::uint32_t, Given> given;
+  std::string indent = "  ";
+};
+
+class KernelWriter {
+ public:
+  /// `merge_equal_words`: equal numbers share a push word; generate() asks for it only when the block would overflow.
+  KernelWriter(const KernelSpec& spec, const Caps& caps, bool merge_equal_words);
+
+  const KernelSpec& spec() const { return spec_; }
+  const FusedKernel& fused() const { return *spec_.fused; }
+  const Caps& caps() const { return caps_; }
+
+  /// uint expression of a number that varies between shapes: "0u", "1u", a push word ("P.w3"), or a literal once the push
+  /// block is full. Negative numbers wrap: index arithmetic is modulo 2^32.
+  std::string number(std::int64_t value);
+
+  void define(std::string_view name, std::int64_t value);  ///< #define name value
+  void extension(std::string_view name);                   ///< #extension name : require
+  void add(std::string_view text);                         ///< functions, shared arrays: before the template, in order of calls
+
+  /// Declares the operand's buffer as an array of 4-vectors (default: scalars). Its size must be a multiple of 4. Scalar
+  /// accesses still work, at the price of a dynamic component.
+  void set_vector_view(std::uint32_t operand);
+  /// Element type of the workspace binding W[] (default float); it is coherent. The counters are C[], coherent uint.
+  void set_workspace_type(std::string_view type) { workspace_type_ = type; }
+
+  /// Statements that leave each of `wanted` in a variable, with everything they need, each instruction once.
+  std::string values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted);
+  /// The variable or expression that holds an instruction's value after values() or stores().
+  std::string name(const Site& site, std::uint32_t instr) const;
+  /// The same for what `stores` (indices into body.stores) need, all values before the first store, then the stores. Printed
+  /// stores are unconditional: the caller keeps coordinates outside the space away.
+  std::string stores(const Body& body, const Site& site, std::span<const std::uint32_t> stores);
+  /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`.
+  std::string split_index(std::string_view linear, std::span<const std::int64_t> extents, std::span<const std::string> names,
+                          std::string_view indent);
+  /// Element index of an access as a uint expression.
+  std::string offset(const Access& access, std::span<const std::string> coords);
+
+  /// The complete text: everything above and the template kernels/<name>.glsl.
+  KernelSource finish(std::string_view template_name);
+  /// More numbers were asked for than the push block has words.
+  bool overflowed() const { return overflowed_; }
+
+ private:
+  std::string load(const Instr& instr, const Site& site, const std::string& variable);
+  std::string store(const Store& store, const Body& body, const Site& site);
+  std::string expression(const Body& body, const Instr& instr, const Site& site);
+  std::string op_function(const Body& body, const Instr& instr, int width);
+  std::string guard(const Access& access, std::span<const std::string> coords);
+  std::string declarations() const;
+  void check_reach(const Access& access, std::uint32_t operand, std::span<const std::int64_t> space) const;
+
+  const KernelSpec& spec_;
+  const Caps& caps_;
+  bool merge_;
+  bool overflowed_ = false;
+  std::vector<std::uint32_t> push_;
+  std::map<std::int64_t, std::size_t> words_;
+  std::string defines_, functions_, added_;
+  std::set<std::string, std::less<>> extensions_, op_functions_;
+  std::vector<int> views_;
+  std::string workspace_type_ = "float";
+};
+
+/// True if 4 consecutive coordinates of `dim` can be moved as one vector through this access: stride 1 there, every other
+/// stride and the offset divisible by 4, no guard on `dim`.
+bool vector_access(const Access& access, std::size_t dim);
+/// True if the access does not depend on `dim` (stride 0 and no guard on it).
+bool uniform_access(const Access& access, std::size_t dim);
+
+}  // namespace aeshna

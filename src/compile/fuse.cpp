@@ -1,0 +1,373 @@
+// fuse: partitions the nodes of an expanded graph into kernels.
+//
+// Every compute node starts as a cluster of its own. In topological order a node joins the clusters of its producers (a product
+// or a reduction takes its consumers as epilogue, a reduction its producers as prologue), then a product takes cheap producers
+// into its loaders, and last, kernels over one space that read the same tensor join. A merge is legal when it makes no cycle
+// between clusters and when build_kernel can express the merged cluster; nothing else decides, so that what is fused is by
+// construction what the code generator can print.
+#include <algorithm>
+#include <queue>
+
+#include "base/fail.h"
+#include "compile/kernel_builder.h"
+#include "compile/plan.h"
+#include "compile/stages.h"
+
+namespace aeshna {
+namespace {
+
+constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
+constexpr int kTranscendental = 8;  // not recomputed across a broadcast
+
+class Fuser {
+ public:
+  Fuser(const Graph& graph, const Caps& caps, bool fusion) : graph_(graph), caps_(caps), fusion_(fusion), state_(graph, caps) {}
+
+  std::vector<FusedKernel> run() {
+    forced_.assign(graph_.nodes().size(), false);
+    while (!initial_clusters()) {
+    }
+    if (fusion_) {
+      join_producers();
+      join_siblings();
+    }
+    return emit();
+  }
+
+ private:
+  const Graph& graph_;
+  const Caps& caps_;
+  bool fusion_;
+  FusionState state_;
+  std::vector<bool> forced_;  // movement nodes that must be in memory
+
+  bool is_compute(const Node& n) const {
+    return n.op->kind == OpKind::Pointwise || n.op->kind == OpKind::Reduce || n.op->kind == OpKind::Product ||
+           n.op->kind == OpKind::Random;
+  }
+
+  /// One cluster per node that is stored; false when a movement node had to be forced into memory (start again).
+  bool initial_clusters() {
+    const std::size_t count = graph_.nodes().size();
+    state_.cluster_of.assign(count, FusionState::kNone);
+    state_.clusters.clear();
+    state_.transparent.assign(count, false);
+    state_.external.assign(count, false);
+    state_.storage.resize(count);
+    state_.assigned_to.resize(count);
+    state_.users.assign(count, {});
+    for (NodeId n = 0; n < count; ++n) {
+      state_.storage[n] = {n, 0};
+      state_.assigned_to[n] = n;
+      for (const ValueId input : graph_.node(n).inputs) {
+        auto& users = state_.users[input.node];
+        if (users.empty() || users.back() != n) users.push_back(n);
+      }
+    }
+    mark_external();
+    for (NodeId n = 0; n < count; ++n) {
+      const Node& node = graph_.node(n);
+      const OpKind kind = node.op->kind;
+      if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
+      if (kind == OpKind::Composite) fail(ErrorCode::Internal, "fuse: composite {} was not expanded", node.op->name);
+      const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
+      const bool stored = state_.external[n] || forced_[n] || (movable ? !fusion_ : !(fusion_ && recomputable(n)));
+      if (!stored) {
+        state_.transparent[n] = true;
+        continue;
+      }
+      state_.cluster_of[n] = static_cast<int>(state_.clusters.size());
+      state_.clusters.push_back({n});
+    }
+    for (std::size_t id = 0; id < state_.clusters.size(); ++id) {
+      const NodeId n = state_.clusters[id][0];
+      if (!state_.escapes(n)) continue;  // dead: nothing reads it
+      BuildFailure failure;
+      if (build_kernel(state_, static_cast<int>(id), failure)) continue;
+      if (!failure.materialise || forced_[*failure.materialise]) {
+        const Node& node = graph_.node(n);
+        fail(ErrorCode::LimitExceeded, "[{}] {} at {} cannot be one kernel on {}: {}", node.op->name, node.results[0].to_string(),
+             node.line.to_string(), caps_.device_name, failure.why);
+      }
+      forced_[*failure.materialise] = true;
+      return false;
+    }
+    return true;
+  }
+
+  /// Values seen from outside, and which value's placement holds each: an output that is a reshape of a stored value shares its
+  /// memory; any other movement node seen from outside gets a kernel of its own.
+  void mark_external() {
+    const auto mark = [&](ValueId value, std::optional<NodeId> leaf) {
+      NodeId root = value.node;
+      while (graph_.node(root).op->movement == MovementKind::Reshape && !forced_[root]) root = graph_.node(root).inputs[0].node;
+      const Node& node = graph_.node(value.node);
+      if (node.op->kind == OpKind::Leaf) return;  // the planner copies it
+      const bool aliases = fusion_ && root != value.node && is_compute(graph_.node(root)) && !state_.external[root] &&
+                           state_.storage[root].node == root;
+      if (aliases) {
+        state_.storage[root] = value;
+        state_.external[root] = true;
+        if (leaf) state_.assigned_to[value.node] = *leaf;
+        return;
+      }
+      if (state_.storage[root] == value) return;  // the same alias twice
+      state_.external[value.node] = true;
+      if (leaf) state_.assigned_to[value.node] = *leaf;
+    };
+    for (const NodeId assign : graph_.assigns()) mark(graph_.node(assign).inputs[1], graph_.node(assign).inputs[0].node);
+    for (const auto& output : graph_.outputs()) mark(output.value, std::nullopt);
+  }
+
+  /// A cheap function of at most one tensor, itself a leaf (or such a function): computed where it is used.
+  bool recomputable(NodeId n) const {
+    int cost = 0;
+    std::vector<NodeId> tensors;
+    return cheap_tree(n, cost, tensors, 0) && cost <= kCheap && tensors.size() <= 1 && state_.users[n].size() > 1;
+  }
+  bool cheap_tree(NodeId n, int& cost, std::vector<NodeId>& tensors, int depth) const {
+    const Node& node = graph_.node(n);
+    if (state_.is_literal(n) || node.op->kind == OpKind::Index) return true;
+    if (node.op->kind == OpKind::Leaf) {
+      if (node.results[0].shape.elements() > 1 && std::ranges::find(tensors, n) == tensors.end()) tensors.push_back(n);
+      return true;
+    }
+    if (node.op->kind != OpKind::Pointwise || depth > 4 || state_.external[n] || forced_[n]) return false;
+    cost += node.op->pointwise.cost;
+    if (cost > kCheap) return false;
+    return std::ranges::all_of(node.inputs, [&](ValueId v) { return cheap_tree(v.node, cost, tensors, depth + 1); });
+  }
+
+  // ---- clusters
+
+  /// Clusters whose values the nodes of `id` read, looking through transparent nodes.
+  std::vector<int> producers(int id) const {
+    std::vector<int> found;
+    std::vector<NodeId> stack(state_.clusters[static_cast<std::size_t>(id)]);
+    std::vector<NodeId> seen;
+    for (std::size_t i = 0; i < stack.size(); ++i) {
+      for (const ValueId input : graph_.node(stack[i]).inputs) {
+        const NodeId n = input.node;
+        const int c = state_.cluster_of[n];
+        if (state_.transparent[n]) {
+          if (std::ranges::find(seen, n) == seen.end()) {
+            seen.push_back(n);
+            stack.push_back(n);
+          }
+        } else if (c != FusionState::kNone && c != id && std::ranges::find(found, c) == found.end()) {
+          found.push_back(c);
+        }
+      }
+    }
+    return found;
+  }
+
+  std::vector<int> consumers(int id) const {
+    std::vector<int> found;
+    for (const NodeId n : state_.clusters[static_cast<std::size_t>(id)]) {
+      for (const NodeId user : state_.real_users(n)) {
+        const int c = state_.cluster_of[user];
+        if (c != FusionState::kNone && c != id && std::ranges::find(found, c) == found.end()) found.push_back(c);
+      }
+    }
+    return found;
+  }
+
+  /// A path from `from` to `to` that leaves both: merging them would make a cycle.
+  bool path_around(int from, int to) const {
+    std::vector<bool> seen(state_.clusters.size(), false);
+    std::vector<int> stack;
+    for (const int c : consumers(from)) {
+      if (c != to) stack.push_back(c);
+    }
+    while (!stack.empty()) {
+      const int c = stack.back();
+      stack.pop_back();
+      if (seen[static_cast<std::size_t>(c)]) continue;
+      seen[static_cast<std::size_t>(c)] = true;
+      for (const int next : consumers(c)) {
+        if (next == to) return true;
+        if (!seen[static_cast<std::size_t>(next)]) stack.push_back(next);
+      }
+    }
+    return false;
+  }
+
+  const Node& first_node(int id) const { return graph_.node(state_.clusters[static_cast<std::size_t>(id)][0]); }
+  bool has_kind(int id, OpKind kind) const {
+    return std::ranges::any_of(state_.clusters[static_cast<std::size_t>(id)],
+                               [&](NodeId n) { return graph_.node(n).op->kind == kind; });
+  }
+
+  /// Merges `b` into `a` if that makes no cycle and one kernel can hold both.
+  bool try_merge(int a, int b) {
+    if (a == b) return true;
+    if (first_node(a).segment != first_node(b).segment) return false;
+    if (path_around(a, b) || path_around(b, a)) return false;
+    auto& nodes_a = state_.clusters[static_cast<std::size_t>(a)];
+    auto& nodes_b = state_.clusters[static_cast<std::size_t>(b)];
+    const std::vector<NodeId> old_a = nodes_a, old_b = nodes_b;
+    nodes_a.insert(nodes_a.end(), old_b.begin(), old_b.end());
+    std::ranges::sort(nodes_a);
+    nodes_b.clear();
+    for (const NodeId n : old_b) state_.cluster_of[n] = a;
+    BuildFailure failure;
+    if (build_kernel(state_, a, failure)) return true;
+    for (const NodeId n : old_b) state_.cluster_of[n] = b;
+    state_.clusters[static_cast<std::size_t>(a)] = old_a;
+    state_.clusters[static_cast<std::size_t>(b)] = old_b;
+    return false;
+  }
+
+  void join_producers() {
+    for (NodeId n = 0; n < graph_.nodes().size(); ++n) {
+      const Node& node = graph_.node(n);
+      if (state_.cluster_of[n] == FusionState::kNone) continue;
+      const bool product = node.op->kind == OpKind::Product;
+      auto sources = producers(state_.cluster_of[n]);
+      // Products first: their epilogue is free. Then reductions, then the rest.
+      std::ranges::stable_sort(sources, {}, [&](int c) {
+        return has_kind(c, OpKind::Product) ? 0 : has_kind(c, OpKind::Reduce) ? 1 : 2;
+      });
+      for (int source : sources) {
+        // Clusters may have merged meanwhile; an emptied one has gone into this node's.
+        if (state_.clusters[static_cast<std::size_t>(source)].empty()) continue;
+        const int own = state_.cluster_of[n];
+        if (source == own) continue;
+        if (product ? is_prologue(source, own) : is_worthwhile(source, n)) try_merge(source, own);
+      }
+    }
+  }
+
+  /// Loader of a product: cheap, at most two tensors, needed by this product alone.
+  bool is_prologue(int source, int product) const {
+    int cost = 0;
+    for (const NodeId n : state_.clusters[static_cast<std::size_t>(source)]) {
+      const Node& node = graph_.node(n);
+      if (node.op->kind != OpKind::Pointwise) return false;
+      cost += node.op->pointwise.cost;
+      if (state_.external[n] || state_.storage[n].node != n) return false;
+      for (const NodeId user : state_.real_users(n)) {
+        if (state_.cluster_of[user] != source && state_.cluster_of[user] != product) return false;
+      }
+    }
+    return cost <= kCheap && producers(source).size() + leaf_tensors(source) <= 2;
+  }
+  std::size_t leaf_tensors(int id) const {
+    std::vector<NodeId> leaves;
+    for (const NodeId n : state_.clusters[static_cast<std::size_t>(id)]) {
+      for (const ValueId input : graph_.node(n).inputs) {
+        NodeId source = input.node;
+        while (state_.transparent[source] && graph_.node(source).op->kind == OpKind::Movement) source = graph_.node(source).inputs[0].node;
+        if (graph_.node(source).op->kind == OpKind::Leaf && !state_.is_literal(source) &&
+            std::ranges::find(leaves, source) == leaves.end()) {
+          leaves.push_back(source);
+        }
+      }
+    }
+    return leaves.size();
+  }
+
+  /// Whether node `n` gains by living in the cluster of its producer.
+  bool is_worthwhile(int source, NodeId n) const {
+    const Node& node = graph_.node(n);
+    const auto& nodes = state_.clusters[static_cast<std::size_t>(source)];
+    const std::int64_t size = node.results[0].shape.elements();
+    // An expensive small value would be recomputed for every element of a broadcast; in a reduction it is computed once per row.
+    const bool reduction = has_kind(source, OpKind::Reduce);
+    if (!reduction && node.op->kind == OpKind::Pointwise) {
+      int cost = 0;
+      std::int64_t largest = 0;
+      for (const NodeId m : nodes) {
+        if (graph_.node(m).op->kind == OpKind::Pointwise) cost += graph_.node(m).op->pointwise.cost;
+        largest = std::max(largest, graph_.node(m).results[0].shape.elements());
+      }
+      if (largest < size && cost >= kTranscendental) return false;
+    }
+    // Into a product whose value is stored anyway, a value that only reductions read (x * x before a sum) would be stored
+    // once more: it is better computed by its reader.
+    if (has_kind(source, OpKind::Product) || reduction) {
+      const auto users = state_.real_users(n);
+      const bool for_reductions = !state_.external[n] && !users.empty() && std::ranges::all_of(users, [&](NodeId user) {
+        return graph_.node(user).op->kind == OpKind::Reduce;
+      });
+      const bool stored_anyway = std::ranges::all_of(nodes, [&](NodeId m) {
+        const auto m_users = state_.real_users(m);
+        if (std::ranges::find(m_users, n) == m_users.end()) return true;
+        return state_.external[m] || std::ranges::any_of(m_users, [&](NodeId user) {
+                 return user != n && state_.cluster_of[user] != source;
+               });
+      });
+      if (for_reductions && stored_anyway && has_kind(source, OpKind::Product)) return false;
+    }
+    return true;
+  }
+
+  /// Kernels of one kind over one space that read the same large tensor become one.
+  void join_siblings() {
+    std::vector<std::vector<int>> readers(graph_.nodes().size());
+    for (std::size_t id = 0; id < state_.clusters.size(); ++id) {
+      if (state_.clusters[id].empty() || has_kind(static_cast<int>(id), OpKind::Product)) continue;
+      if (!alive(static_cast<int>(id))) continue;
+      BuildFailure failure;
+      const auto kernel = build_kernel(state_, static_cast<int>(id), failure);
+      if (!kernel) continue;
+      std::int64_t size = 1;
+      for (const std::int64_t e : kernel->space) size *= e;
+      for (const KernelOperand& operand : kernel->operands) {
+        if (!operand.written && operand.elements == size && size > 1) readers[operand.value.node].push_back(static_cast<int>(id));
+      }
+    }
+    for (auto& list : readers) {
+      for (std::size_t i = 0; i + 1 < list.size(); ++i) {
+        for (std::size_t j = i + 1; j < list.size(); ++j) {
+          const int a = list[i], b = list[j];
+          if (state_.clusters[static_cast<std::size_t>(a)].empty() || state_.clusters[static_cast<std::size_t>(b)].empty()) continue;
+          if (has_kind(a, OpKind::Reduce) != has_kind(b, OpKind::Reduce)) continue;
+          try_merge(a, b);
+        }
+      }
+    }
+  }
+
+  bool alive(int id) const {
+    return std::ranges::any_of(state_.clusters[static_cast<std::size_t>(id)], [&](NodeId n) { return state_.escapes(n); });
+  }
+
+  /// Kernels in topological order of their clusters; ties by the first node.
+  std::vector<FusedKernel> emit() {
+    std::vector<std::size_t> waiting(state_.clusters.size(), 0);
+    using Entry = std::pair<NodeId, int>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+    for (std::size_t id = 0; id < state_.clusters.size(); ++id) {
+      if (state_.clusters[id].empty()) continue;
+      waiting[id] = producers(static_cast<int>(id)).size();
+      if (waiting[id] == 0) ready.emplace(state_.clusters[id][0], static_cast<int>(id));
+    }
+    std::vector<FusedKernel> kernels;
+    std::size_t emitted = 0;
+    while (!ready.empty()) {
+      const int id = ready.top().second;
+      ready.pop();
+      ++emitted;
+      if (alive(id)) {
+        BuildFailure failure;
+        auto kernel = build_kernel(state_, id, failure);
+        if (!kernel) fail(ErrorCode::Internal, "fuse: an accepted cluster does not build: {}", failure.why);
+        kernels.push_back(std::move(*kernel));
+      }
+      for (const int next : consumers(id)) {
+        if (--waiting[static_cast<std::size_t>(next)] == 0) ready.emplace(state_.clusters[static_cast<std::size_t>(next)][0], next);
+      }
+    }
+    const auto all = std::ranges::count_if(state_.clusters, [](const auto& c) { return !c.empty(); });
+    if (emitted != static_cast<std::size_t>(all)) fail(ErrorCode::Internal, "fuse: clusters form a cycle");
+    return kernels;
+  }
+};
+
+}  // namespace
+
+std::vector<FusedKernel> fuse(const Graph& graph, const Caps& caps, bool fusion) { return Fuser(graph, caps, fusion).run(); }
+
+}  // namespace aeshna

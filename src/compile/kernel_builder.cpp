@@ -1,0 +1,716 @@
+#include "compile/kernel_builder.h"
+
+#include <algorithm>
+#include <format>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "compile/plan.h"
+
+namespace aeshna {
+
+bool FusionState::is_literal(NodeId id) const {
+  const Node& node = graph.node(id);
+  if (node.op->name != "constant") return false;
+  const auto& value = node.attrs.get<Literal>("value");
+  const std::int64_t n = value.type().shape.elements();
+  if (n == 0) return false;
+  if (n == 1) return true;
+  const auto bytes = value.bytes();
+  const std::size_t size = bytes.size() / static_cast<std::size_t>(n);
+  return std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(size), bytes.end(), bytes.begin());
+}
+
+std::vector<NodeId> FusionState::real_users(NodeId node) const {
+  std::vector<NodeId> found, stack(users[node]);
+  while (!stack.empty()) {
+    const NodeId user = stack.back();
+    stack.pop_back();
+    if (transparent[user]) {
+      stack.insert(stack.end(), users[user].begin(), users[user].end());
+    } else if (std::ranges::find(found, user) == found.end()) {
+      found.push_back(user);
+    }
+  }
+  return found;
+}
+
+bool FusionState::escapes(NodeId node) const {
+  if (external[node] || storage[node].node != node) return true;
+  return std::ranges::any_of(real_users(node), [&](NodeId user) { return cluster_of[user] != cluster_of[node]; });
+}
+
+namespace {
+
+/// Thrown inside the builder only: the space must be refined, or the cluster is no kernel.
+struct Restart {
+  SplitRequest split;
+};
+
+struct Builder {
+  const FusionState& state;
+  const Graph& graph;
+  int id;
+  FusedKernel kernel;
+  NodeId base = 0;                      ///< node whose domain is the kernel's space
+  std::vector<std::int64_t> extents;    ///< of the main space
+  std::vector<AffineExpr> domain;       ///< one expression per axis of the base domain
+  std::size_t batch_rank = 0;           ///< Matmul: leading dimensions of the space before M and N
+
+  /// One body under construction.
+  struct Context {
+    Body* body;
+    const std::vector<std::int64_t>* extents;
+    std::vector<std::tuple<ValueId, IndexMap, std::uint32_t>> memo;
+  };
+
+  Builder(const FusionState& s, int cluster) : state(s), graph(s.graph), id(cluster) {}
+
+  [[noreturn]] void give_up(std::string why, std::optional<NodeId> materialise = std::nullopt) const {
+    throw BuildFailure{std::move(why), materialise};
+  }
+
+  bool inside(NodeId node) const { return state.cluster_of[node] == id; }
+  std::size_t rank() const { return extents.size(); }
+
+  // ---- instructions
+
+  std::uint32_t push(Context& context, Instr instr) const {
+    context.body->instrs.push_back(std::move(instr));
+    return static_cast<std::uint32_t>(context.body->instrs.size() - 1);
+  }
+  std::uint32_t push_literal(Context& context, double value, DType dtype) const {
+    Instr instr;
+    instr.kind = Instr::Kind::Literal;
+    instr.dtype = dtype;
+    instr.literal = value;
+    return push(context, std::move(instr));
+  }
+  std::uint32_t push_op(Context& context, std::string_view op, DType dtype, std::vector<std::uint32_t> args) const {
+    Instr instr;
+    instr.kind = Instr::Kind::Op;
+    instr.op = &find_op(op);
+    instr.dtype = dtype;
+    instr.args = std::move(args);
+    return push(context, std::move(instr));
+  }
+  /// x[dim] * scale + offset, as i32; `dim` absent: the constant.
+  std::uint32_t push_index(Context& context, const AffineExpr& e) const {
+    if (e.is_constant()) return push_literal(context, static_cast<double>(e.offset), DType::i32);
+    std::optional<std::uint32_t> sum;
+    std::int64_t offset = e.offset;
+    for (std::uint32_t j = 0; j < e.coefficient.size(); ++j) {
+      if (e.coefficient[j] == 0) continue;
+      Instr instr;
+      instr.kind = Instr::Kind::Index;
+      instr.dtype = DType::i32;
+      instr.dim = j;
+      instr.access.strides = {e.coefficient[j]};
+      instr.access.offset = offset;
+      offset = 0;
+      const std::uint32_t term = push(context, std::move(instr));
+      sum = sum ? push_op(context, "add", DType::i32, {*sum, term}) : term;
+    }
+    return *sum;
+  }
+
+  std::uint32_t operand_index(ValueId value, bool written) {
+    for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
+      if (kernel.operands[i].value == value && kernel.operands[i].written == written) return i;
+    }
+    const TensorType& type = graph.type(value);
+    KernelOperand operand;
+    operand.value = value;
+    operand.dtype = type.dtype;
+    operand.elements = type.shape.elements();
+    operand.written = written;
+    kernel.operands.push_back(operand);
+    return static_cast<std::uint32_t>(kernel.operands.size() - 1);
+  }
+
+  std::uint32_t push_load(Context& context, ValueId stored, const Shape& seen_shape, const IndexMap& map,
+                          std::optional<double> fill) {
+    Instr instr;
+    instr.kind = Instr::Kind::Load;
+    instr.dtype = compute_dtype(graph.type(stored).dtype);
+    instr.operand = operand_index(stored, false);
+    instr.access = dense_access(map, seen_shape, context.extents->size());
+    instr.access.fill = fill.value_or(0);
+    return push(context, std::move(instr));
+  }
+
+  /// What a value is in memory, if it is: the stored value and nothing but reshapes in between.
+  std::optional<ValueId> in_memory(NodeId node) const {
+    while (true) {
+      const Node& n = graph.node(node);
+      if (n.op->kind == OpKind::Leaf) return state.is_literal(node) ? std::nullopt : std::optional(ValueId{node, 0});
+      if (!state.transparent[node]) return inside(node) ? std::nullopt : std::optional(state.storage[node]);
+      if (n.op->movement != MovementKind::Reshape) return std::nullopt;
+      node = n.inputs[0].node;
+    }
+  }
+
+  // ---- values
+
+  std::uint32_t evaluate(Context& context, ValueId value, const IndexMap& map) {
+    for (const auto& [v, m, instr] : context.memo) {
+      if (v == value && m == map) return instr;
+    }
+    const std::uint32_t result = evaluate_new(context, value, map);
+    context.memo.emplace_back(value, map, result);
+    return result;
+  }
+
+  std::uint32_t evaluate_new(Context& context, ValueId value, const IndexMap& map) {
+    const Node& node = graph.node(value.node);
+    const Shape& shape = node.results[0].shape;
+    if (state.is_literal(value.node)) {
+      return push_literal(context, node.attrs.get<Literal>("value").at(0), compute_dtype(node.results[0].dtype));
+    }
+    if (const auto stored = in_memory(value.node)) return push_load(context, *stored, shape, map, std::nullopt);
+    switch (node.op->kind) {
+      case OpKind::Pointwise:
+        return evaluate_pointwise(context, node, map);
+      case OpKind::Movement:
+        return evaluate_movement(context, value.node, node, map);
+      case OpKind::Index:
+        return push_index(context, map.axes[static_cast<std::size_t>(node.attrs.get<std::int64_t>("axis"))]);
+      case OpKind::Random:
+        return evaluate_random(context, node, map);
+      case OpKind::Reduce:
+        return evaluate_reduce(context, node, map);
+      case OpKind::Product:
+        return evaluate_product(context, value.node, node, map);
+      default:
+        fail(ErrorCode::Internal, "fusion met a {} node", node.op->name);
+    }
+  }
+
+  IndexMap operand_map(const Node& node, std::size_t input, const IndexMap& map) const {
+    return map_broadcast(map, node.results[0].shape, graph.type(node.inputs[input]).shape);
+  }
+
+  std::uint32_t evaluate_pointwise(Context& context, const Node& node, const IndexMap& map) {
+    Instr instr;
+    instr.kind = Instr::Kind::Op;
+    instr.op = node.op;
+    const DType dtype = node.results[0].dtype;
+    instr.dtype = compute_dtype(dtype);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      instr.args.push_back(evaluate(context, node.inputs[i], operand_map(node, i, map)));
+    }
+    const std::uint32_t result = push(context, std::move(instr));
+    if (node.op->name != "cast") return result;
+    // Narrow integers live in 32-bit words; the cast saturates as the interpreter's does.
+    switch (dtype) {
+      case DType::i8: return clamp_word(context, result, DType::i32, -128, 127);
+      case DType::i16: return clamp_word(context, result, DType::i32, -32768, 32767);
+      case DType::u8: return clamp_word(context, result, DType::u32, 0, 255);
+      case DType::u16: return clamp_word(context, result, DType::u32, 0, 65535);
+      default: return result;
+    }
+  }
+
+  std::uint32_t clamp_word(Context& context, std::uint32_t value, DType dtype, double low, double high) {
+    const std::uint32_t lo = push_literal(context, low, dtype), hi = push_literal(context, high, dtype);
+    return push_op(context, "clamp", dtype, {value, lo, hi});
+  }
+
+  /// AND of the guards as a boolean instruction.
+  std::uint32_t push_inside(Context& context, std::span<const Access::Guard> guards) {
+    std::optional<std::uint32_t> all;
+    const auto require = [&](std::uint32_t condition) {
+      all = all ? push_op(context, "logical_and", DType::boolean, {*all, condition}) : condition;
+    };
+    for (const auto& guard : guards) {
+      AffineExpr x;
+      x.coefficient.assign(context.extents->size(), 0);
+      x.coefficient[guard.dim] = 1;
+      const std::uint32_t index = push_index(context, x);
+      if (guard.low > 0) {
+        require(push_op(context, "greater_equal", DType::boolean,
+                        {index, push_literal(context, static_cast<double>(guard.low), DType::i32)}));
+      }
+      if (guard.high < (*context.extents)[guard.dim]) {
+        require(push_op(context, "less", DType::boolean,
+                        {index, push_literal(context, static_cast<double>(guard.high), DType::i32)}));
+      }
+    }
+    return all ? *all : push_literal(context, 1, DType::boolean);
+  }
+
+  std::uint32_t evaluate_movement(Context& context, NodeId self, const Node& node, const IndexMap& map) {
+    const ValueId source = node.inputs[0];
+    const Shape& shape = node.results[0].shape;
+    switch (node.op->movement) {
+      case MovementKind::Expand:
+        return evaluate(context, source, operand_map(node, 0, map));
+      case MovementKind::Permute:
+        return evaluate(context, source, map_permute(map, node.attrs.get<std::vector<std::int64_t>>("axes")));
+      case MovementKind::Slice: {
+        // Starts and steps are listed for `axes`; the other axes are whole.
+        const auto& axes = node.attrs.get<std::vector<std::int64_t>>("axes");
+        const auto& starts = node.attrs.get<std::vector<std::int64_t>>("starts");
+        const auto& steps = node.attrs.get<std::vector<std::int64_t>>("steps");
+        std::vector<std::int64_t> start(static_cast<std::size_t>(shape.rank()), 0), step(start.size(), 1);
+        for (std::size_t i = 0; i < axes.size(); ++i) {
+          start[static_cast<std::size_t>(axes[i])] = starts[i];
+          step[static_cast<std::size_t>(axes[i])] = steps[i];
+        }
+        return evaluate(context, source, map_slice(map, start, step));
+      }
+      case MovementKind::Reshape: {
+        std::optional<SplitRequest> split;
+        const auto source_map = map_reshape(map, shape, graph.type(source).shape, *context.extents, split);
+        if (source_map) return evaluate(context, source, *source_map);
+        const bool rows = kernel.kind == FusedKernel::Kind::Matmul && split && split->dim >= batch_rank;
+        if (split && !rows) throw Restart{*split};
+        give_up("a reshape of a computed value has no affine index map", source_to_materialise(source.node));
+      }
+      case MovementKind::Pad: {
+        const auto& before = node.attrs.get<std::vector<std::int64_t>>("before");
+        const auto padded = map_pad(map, before, graph.type(source).shape, *context.extents);
+        if (!padded) give_up("padding seen through a merged dimension", self);
+        return guarded(context, source, *padded, node.attrs.get<double>("value"), node.results[0].dtype);
+      }
+      case MovementKind::Concat: {
+        const auto axis = static_cast<std::size_t>(node.attrs.get<std::int64_t>("axis"));
+        std::int64_t start = shape[static_cast<int>(axis)];
+        std::optional<std::uint32_t> result;
+        for (std::size_t i = node.inputs.size(); i-- > 0;) {
+          const Shape& part = graph.type(node.inputs[i]).shape;
+          start -= part[static_cast<int>(axis)];
+          if (part[static_cast<int>(axis)] == 0) continue;
+          std::vector<std::int64_t> before(map.axes.size(), 0);
+          before[axis] = start;
+          const auto shifted = map_pad(map, before, part, *context.extents);
+          if (!shifted) give_up("concatenation seen through a merged dimension", self);
+          if (shifted->never) continue;
+          IndexMap part_map = shifted->map;
+          part_map.guards.insert(part_map.guards.end(), shifted->guards.begin(), shifted->guards.end());
+          const std::uint32_t part_value = evaluate(context, node.inputs[i], part_map);
+          result = result ? push_op(context, "select", context.body->instrs[part_value].dtype,
+                                    {push_inside(context, shifted->guards), part_value, *result})
+                          : part_value;
+        }
+        return result ? *result : push_literal(context, 0, compute_dtype(node.results[0].dtype));
+      }
+      case MovementKind::None:
+        break;
+    }
+    fail(ErrorCode::Internal, "movement op {} has no kind", node.op->name);
+  }
+
+  /// The nearest value behind `node` that can be put in memory so that a failed reshape becomes a view of it.
+  NodeId source_to_materialise(NodeId node) const {
+    while (state.graph.node(node).op->movement == MovementKind::Reshape && state.transparent[node]) {
+      node = graph.node(node).inputs[0].node;
+    }
+    return node;
+  }
+
+  std::uint32_t guarded(Context& context, ValueId source, const GuardedMap& padded, double fill, DType dtype) {
+    const DType type = compute_dtype(dtype);
+    if (padded.never) return push_literal(context, fill, type);
+    if (padded.guards.empty()) return evaluate(context, source, padded.map);
+    IndexMap map = padded.map;
+    map.guards.insert(map.guards.end(), padded.guards.begin(), padded.guards.end());
+    // In memory: the load itself is guarded. (Guards from outside may share it: their result is replaced by a select anyway.)
+    if (const auto stored = in_memory(source.node)) {
+      return push_load(context, *stored, graph.type(source).shape, map, fill);
+    }
+    const std::uint32_t value = evaluate(context, source, map);
+    return push_op(context, "select", type, {push_inside(context, padded.guards), value, push_literal(context, fill, type)});
+  }
+
+  std::uint32_t evaluate_random(Context& context, const Node& node, const IndexMap& map) {
+    IndexMap at;
+    const Shape& seed_shape = graph.type(node.inputs[0]).shape;
+    Instr instr;
+    instr.kind = Instr::Kind::Random;
+    instr.dtype = DType::u32;
+    for (std::int64_t word = 0; word < 2; ++word) {
+      at.axes.assign(1, AffineExpr{std::vector<std::int64_t>(context.extents->size(), 0), word});
+      AESHNA_CHECK(seed_shape.elements() == 2);
+      instr.args.push_back(evaluate(context, node.inputs[0], at));
+    }
+    instr.args.push_back(evaluate(context, node.inputs[1], IndexMap{}));
+    instr.access = dense_access(map, node.results[0].shape, context.extents->size());
+    instr.access.guards.clear();
+    instr.literal = static_cast<double>(node.attrs.get<std::int64_t>("stream"));
+    return push(context, std::move(instr));
+  }
+
+  std::uint32_t evaluate_reduce(Context& context, const Node& node, const IndexMap& map) {
+    if (kernel.kind != FusedKernel::Kind::Reduction || context.body != &kernel.body) {
+      give_up("a reduction inside a product");
+    }
+    const Node& first = graph.node(base);
+    const TensorType& input = graph.type(node.inputs[0]);
+    if (input.shape != graph.type(first.inputs[0]).shape ||
+        node.attrs.get<std::vector<std::int64_t>>("axes") != first.attrs.get<std::vector<std::int64_t>>("axes")) {
+      give_up("reductions over different axes");
+    }
+    if (map != reduced_map(node)) give_up("a reduction seen through another index map");
+    Instr instr;
+    instr.kind = Instr::Kind::Reduce;
+    instr.reduce = node.op->reduce;
+    instr.dtype = compute_dtype(node.results[0].dtype);
+    instr.args = {evaluate(context, node.inputs[0], IndexMap{domain, {}})};
+    return push(context, std::move(instr));
+  }
+
+  std::uint32_t evaluate_product(Context& context, NodeId self, const Node& node, const IndexMap& map) {
+    if (self != base || context.body != &kernel.body) give_up("a product inside another kernel");
+    if (map != IndexMap{domain, {}}) give_up("a product seen through another index map");
+    for (std::uint32_t i = 0; i < context.body->instrs.size(); ++i) {
+      if (context.body->instrs[i].kind == Instr::Kind::Product) return i;
+    }
+    Instr instr;
+    instr.kind = Instr::Kind::Product;
+    instr.dtype = compute_dtype(node.results[0].dtype);
+    return push(context, std::move(instr));
+  }
+
+  /// Canonical map of a reduction's result: outer coordinates, 0 on kept axes of extent 1.
+  IndexMap reduced_map(const Node& node) const {
+    const auto& axes = node.attrs.get<std::vector<std::int64_t>>("axes");
+    const bool keepdims = node.attrs.get<bool>("keepdims");
+    IndexMap map;
+    for (std::size_t d = 0; d < domain.size(); ++d) {
+      const bool reduced = std::ranges::find(axes, static_cast<std::int64_t>(d)) != axes.end();
+      if (!reduced) {
+        map.axes.push_back(domain[d]);
+      } else if (keepdims) {
+        map.axes.push_back(AffineExpr{std::vector<std::int64_t>(rank(), 0), 0});
+      }
+    }
+    return map;
+  }
+
+  // ---- the kernel
+
+  /// Space of the base's domain: outer dimensions first, extents of 1 dropped.
+  void start_space() {
+    const Node& node = graph.node(base);
+    const bool reduction = kernel.kind == FusedKernel::Kind::Reduction;
+    const Shape shape = reduction ? graph.type(node.inputs[0]).shape : node.results[0].shape;
+    std::vector<bool> inner(static_cast<std::size_t>(shape.rank()), false);
+    if (reduction) {
+      for (const std::int64_t axis : node.attrs.get<std::vector<std::int64_t>>("axes")) inner[static_cast<std::size_t>(axis)] = true;
+    }
+    const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
+    extents.clear();
+    std::vector<int> dim_of(static_cast<std::size_t>(shape.rank()), -1);
+    for (const bool pass : {false, true}) {
+      for (int d = 0; d < shape.rank(); ++d) {
+        if (inner[static_cast<std::size_t>(d)] != pass) continue;
+        if (shape[d] == 1 && !(matmul && d >= shape.rank() - 2)) continue;
+        dim_of[static_cast<std::size_t>(d)] = static_cast<int>(extents.size());
+        extents.push_back(shape[d]);
+      }
+      if (!pass) kernel.outer_rank = static_cast<std::uint32_t>(extents.size());
+    }
+    domain.clear();
+    for (int d = 0; d < shape.rank(); ++d) {
+      AffineExpr e;
+      e.coefficient.assign(extents.size(), 0);
+      if (dim_of[static_cast<std::size_t>(d)] >= 0) e.coefficient[static_cast<std::size_t>(dim_of[static_cast<std::size_t>(d)])] = 1;
+      domain.push_back(std::move(e));
+    }
+    batch_rank = matmul ? extents.size() - 2 : 0;
+  }
+
+  void split_space(const SplitRequest& split) {
+    const std::size_t j = split.dim;
+    if (kernel.kind == FusedKernel::Kind::Matmul && j >= batch_rank) give_up("a product's rows or columns would be split");
+    const auto at = [&](auto& v) { return v.begin() + static_cast<std::ptrdiff_t>(j); };
+    for (auto& e : domain) {
+      const std::int64_t c = e.coefficient[j];
+      *at(e.coefficient) = c * split.inner;
+      e.coefficient.insert(at(e.coefficient) + 1, c);
+    }
+    *at(extents) = extents[j] / split.inner;
+    extents.insert(at(extents) + 1, split.inner);
+    if (j < kernel.outer_rank) ++kernel.outer_rank;
+    if (kernel.kind == FusedKernel::Kind::Matmul) ++batch_rank;
+    if (extents.size() > 24) give_up("too many dimensions");
+  }
+
+  /// Where a stored node lies in the space, and whether once per outer index only: by its shape, or as a reshape of the domain.
+  std::pair<IndexMap, bool> place(NodeId id_) {
+    const Node& node = graph.node(id_);
+    const Shape& shape = node.results[0].shape;
+    const Node& base_node = graph.node(base);
+    std::optional<SplitRequest> split;
+    if (kernel.kind == FusedKernel::Kind::Reduction) {
+      const Shape& full = graph.type(base_node.inputs[0]).shape;
+      const Shape& outer = base_node.results[0].shape;
+      if (node.op->kind == OpKind::Reduce) return {reduced_map(node), true};
+      if (shape == full) return {IndexMap{domain, {}}, false};
+      if (shape == outer) return {reduced_map(base_node), true};
+      if (shape.elements() == full.elements()) {
+        if (auto map = map_reshape(IndexMap{domain, {}}, full, shape, extents, split)) return {*map, false};
+      } else if (shape.elements() == outer.elements()) {
+        if (auto map = map_reshape(reduced_map(base_node), outer, shape, extents, split)) return {*map, true};
+      }
+    } else {
+      const Shape& full = base_node.results[0].shape;
+      if (shape == full) return {IndexMap{domain, {}}, false};
+      if (shape.elements() == full.elements()) {
+        if (auto map = map_reshape(IndexMap{domain, {}}, full, shape, extents, split)) return {*map, false};
+      }
+    }
+    if (split) throw Restart{*split};
+    give_up("a stored value has no place in the kernel's space");
+  }
+
+  void build_body() {
+    kernel.body = {};
+    kernel.a = {};
+    kernel.b = {};
+    kernel.operands.clear();
+    Context context{&kernel.body, &extents, {}};
+    const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
+    if (matmul) build_operands();
+    bool any = false;
+    for (const NodeId node : state.clusters[static_cast<std::size_t>(id)]) {
+      if (!state.escapes(node)) continue;
+      any = true;
+      const auto [map, outer] = place(node);
+      Store store;
+      store.value = evaluate(context, ValueId{node, 0}, map);
+      store.outer = outer;
+      store.operand = operand_index(state.storage[node], true);
+      store.access = dense_access(map, graph.node(node).results[0].shape, rank());
+      if (outer) {
+        for (std::size_t j = kernel.outer_rank; j < rank(); ++j) AESHNA_CHECK(store.access.strides[j] == 0);
+        store.access.strides.resize(kernel.outer_rank);
+      }
+      kernel.body.stores.push_back(std::move(store));
+    }
+    if (!any) give_up("nothing is stored");
+  }
+
+  void build_operands() {
+    const Node& node = graph.node(base);
+    const Shape& result = node.results[0].shape;
+    const bool transpose[2] = {node.attrs.get_or<bool>("transpose_a", false), node.attrs.get_or<bool>("transpose_b", false)};
+    const Shape& a_shape = graph.type(node.inputs[0]).shape;
+    kernel.k = transpose[0] ? a_shape[a_shape.rank() - 2] : a_shape[a_shape.rank() - 1];
+    for (int side = 0; side < 2; ++side) {
+      const Shape& shape = graph.type(node.inputs[static_cast<std::size_t>(side)]).shape;
+      // Space of a: batch ++ {M, K}; of b: batch ++ {K, N}.
+      std::vector<std::int64_t> space(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(batch_rank));
+      const std::int64_t m = result[result.rank() - 2], n = result[result.rank() - 1];
+      space.push_back(side == 0 ? m : kernel.k);
+      space.push_back(side == 0 ? kernel.k : n);
+      IndexMap map;
+      const int lead = result.rank() - shape.rank();
+      for (int d = 0; d < shape.rank() - 2; ++d) {
+        AffineExpr e{std::vector<std::int64_t>(space.size(), 0), 0};
+        if (shape[d] != 1) {
+          e = domain[static_cast<std::size_t>(d + lead)];
+        }
+        map.axes.push_back(std::move(e));
+      }
+      for (std::size_t i = 0; i < 2; ++i) {
+        AffineExpr e{std::vector<std::int64_t>(space.size(), 0), 0};
+        e.coefficient[batch_rank + (transpose[side] ? 1 - i : i)] = 1;
+        map.axes.push_back(std::move(e));
+      }
+      Body& body = side == 0 ? kernel.a : kernel.b;
+      Context context{&body, &space, {}};
+      const std::uint32_t value = evaluate(context, node.inputs[static_cast<std::size_t>(side)], map);
+      if (value + 1 != body.instrs.size()) {
+        give_up("a product's operand is not its last instruction");
+      }
+    }
+  }
+
+  // ---- simplification of the finished kernel
+
+  template <class F>
+  void each_access(F visit) {
+    for (Body* body : {&kernel.body}) {
+      for (Instr& instr : body->instrs) {
+        if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) visit(instr.access);
+      }
+      for (Store& store : body->stores) visit(store.access);
+    }
+  }
+
+  /// Dimensions j and j + 1 become one wherever every access is linear over the pair.
+  void merge_dimensions() {
+    if (kernel.kind == FusedKernel::Kind::Matmul) return merge_batch();
+    for (std::size_t j = 0; j + 1 < extents.size();) {
+      bool ok = j + 1 != kernel.outer_rank || kernel.kind != FusedKernel::Kind::Reduction;
+      for (const Instr& instr : kernel.body.instrs) {
+        if (instr.kind == Instr::Kind::Index && (instr.dim == j || instr.dim == j + 1)) ok = false;
+      }
+      each_access([&](const Access& access) {
+        if (j + 1 >= access.strides.size()) {  // outer store: only outer dimensions
+          if (j < access.strides.size()) ok = false;
+          return;
+        }
+        if (access.strides[j] != access.strides[j + 1] * extents[j + 1]) ok = false;
+        for (const auto& guard : access.guards) {
+          if (guard.dim == j || guard.dim == j + 1) ok = false;
+        }
+      });
+      if (!ok) {
+        ++j;
+        continue;
+      }
+      const auto index = static_cast<std::ptrdiff_t>(j);
+      each_access([&](Access& access) {
+        if (j + 1 < access.strides.size()) access.strides.erase(access.strides.begin() + index);
+        for (auto& guard : access.guards) guard.dim -= guard.dim > j ? 1 : 0;
+      });
+      for (Instr& instr : kernel.body.instrs) {
+        if (instr.kind == Instr::Kind::Index && instr.dim > j) --instr.dim;
+      }
+      extents[j + 1] *= extents[j];
+      extents.erase(extents.begin() + index);
+      if (j < kernel.outer_rank) --kernel.outer_rank;
+    }
+  }
+
+  /// A batch dimension over which B is constant becomes rows of A (a linear layer over [batch, time, in]); other batch
+  /// dimensions merge pairwise.
+  void merge_batch() {
+    // Dimension j merges into j + 1 of the main space and of `a`; of `b` too, or disappears there when it merges into the rows.
+    const auto erase_dim = [&](std::size_t j) {
+      const auto index = static_cast<std::ptrdiff_t>(j);
+      for (Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
+        const auto fix = [&](Access& access) {
+          access.strides.erase(access.strides.begin() + index);
+          for (auto& guard : access.guards) guard.dim -= guard.dim > j ? 1 : 0;
+        };
+        for (Instr& instr : body->instrs) {
+          if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) fix(instr.access);
+          if (instr.kind == Instr::Kind::Index && instr.dim > j) --instr.dim;
+        }
+        for (Store& store : body->stores) fix(store.access);
+      }
+      extents[j + 1] *= extents[j];
+      extents.erase(extents.begin() + index);
+      --batch_rank;
+    };
+    const auto mergeable = [&](std::size_t j, bool rows) {
+      bool ok = true;
+      for (const Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
+        const bool constant = rows && body == &kernel.b;
+        const auto check = [&](const Access& access) {
+          if (constant ? access.strides[j] != 0 : access.strides[j] != access.strides[j + 1] * extents[j + 1]) ok = false;
+          for (const auto& guard : access.guards) {
+            if (guard.dim == j || (!constant && guard.dim == j + 1)) ok = false;
+          }
+        };
+        for (const Instr& instr : body->instrs) {
+          if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) check(instr.access);
+          if (instr.kind == Instr::Kind::Index && (instr.dim == j || (!constant && instr.dim == j + 1))) ok = false;
+        }
+        for (const Store& store : body->stores) check(store.access);
+      }
+      return ok;
+    };
+    while (batch_rank > 0 && mergeable(batch_rank - 1, true)) erase_dim(batch_rank - 1);
+    for (std::size_t j = 0; j + 1 < batch_rank;) {
+      if (mergeable(j, false)) {
+        erase_dim(j);
+      } else {
+        ++j;
+      }
+    }
+  }
+
+  /// A stored operand may take over the memory of a loaded one if every load of it is of the very element that the same
+  /// invocation stores.
+  void tie_in_place() {
+    for (const Store& store : kernel.body.stores) {
+      if (store.outer) continue;
+      std::optional<std::uint32_t> best;
+      for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
+        const KernelOperand& operand = kernel.operands[i];
+        if (operand.written || operand.elements != kernel.operands[store.operand].elements) continue;
+        bool ok = true, used = false;
+        for (const Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
+          for (const Instr& instr : body->instrs) {
+            if (instr.kind != Instr::Kind::Load || instr.operand != i) continue;
+            used = true;
+            if (body != &kernel.body || instr.access != store.access) ok = false;
+          }
+        }
+        if (!ok || !used) continue;
+        const bool tied = std::ranges::any_of(kernel.operands, [&](const KernelOperand& o) { return o.in_place_of == i; });
+        if (tied) continue;
+        // Prefer the leaf to which the stored value is assigned: that is the update in place.
+        const bool own = operand.value.node == state.assigned_to[kernel.operands[store.operand].value.node];
+        if (!best || own) best = i;
+        if (own) break;
+      }
+      kernel.operands[store.operand].in_place_of = best;
+    }
+  }
+
+  void choose_kind() {
+    const auto& nodes = state.clusters[static_cast<std::size_t>(id)];
+    std::optional<NodeId> product, reduce, largest;
+    for (const NodeId n : nodes) {
+      const Node& node = graph.node(n);
+      if (node.op->kind == OpKind::Product) {
+        if (product) give_up("two products");
+        product = n;
+      } else if (node.op->kind == OpKind::Reduce) {
+        if (!reduce) reduce = n;
+      }
+      if (state.escapes(n) &&
+          (!largest || node.results[0].shape.elements() > graph.node(*largest).results[0].shape.elements())) {
+        largest = n;
+      }
+    }
+    if (product && reduce) give_up("a reduction and a product");
+    if (!largest) give_up("nothing is stored");
+    kernel.kind = product ? FusedKernel::Kind::Matmul : reduce ? FusedKernel::Kind::Reduction : FusedKernel::Kind::Pointwise;
+    base = product ? *product : reduce ? *reduce : *largest;
+    kernel.anchor = graph.node(base).op;
+  }
+
+  FusedKernel build() {
+    choose_kind();
+    for (const NodeId n : state.clusters[static_cast<std::size_t>(id)]) {
+      kernel.nodes.push_back(n);
+      kernel.segment = graph.node(n).segment;
+      if (graph.node(n).precision == Precision::Full) kernel.precision = Precision::Full;
+    }
+    start_space();
+    while (true) {
+      try {
+        build_body();
+        break;
+      } catch (const Restart& restart) {
+        split_space(restart.split);
+      }
+    }
+    const std::size_t reserve = kernel.kind == FusedKernel::Kind::Pointwise ? 0 : 2;  // workspace and counters
+    if (kernel.operands.size() + reserve > state.caps.max_storage_buffers) give_up("too many operands");
+    merge_dimensions();
+    tie_in_place();
+    kernel.space = extents;
+    return std::move(kernel);
+  }
+};
+
+}  // namespace
+
+std::optional<FusedKernel> build_kernel(const FusionState& state, int id, BuildFailure& failure) {
+  try {
+    return Builder(state, id).build();
+  } catch (BuildFailure& f) {
+    failure = std::move(f);
+    return std::nullopt;
+  }
+}
+
+}  // namespace aeshna

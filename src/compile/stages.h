@@ -1,0 +1,47 @@
+#pragma once
+// One documented entry function per stage file; pipeline.cpp is the table that calls them.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compile/pipeline.h"
+
+namespace aeshna {
+
+// --- graph -> graph (each returns a new graph built through Rebuilder, ir/rebuild.h)
+/// Dead nodes go; roots are outputs, assigns and other sinks. (dce.cpp)
+std::shared_ptr<Graph> eliminate_dead(const Graph& graph);
+/// Equal nodes (op, inputs, attrs, precision) merge, except random ones and leaves. (cse.cpp)
+std::shared_ptr<Graph> merge_common(const Graph& graph);
+/// Nodes whose inputs are all constants (at most 64 Ki elements) are evaluated by the interpreter. (fold.cpp)
+std::shared_ptr<Graph> fold_constants(const Graph& graph);
+/// Greedy fixed point of the rules in rules.cpp, with dce, cse and fold between rounds. (rewrite.cpp)
+std::shared_ptr<Graph> rewrite(const Graph& graph, bool differentiable_only);
+/// Composites become their expansion, recursively. (expand.cpp)
+std::shared_ptr<Graph> expand_composites(const Graph& graph);
+
+/// Appends d(loss)/d(wrt) to `graph` in Segment::Backward with Precision::Full; dtype and shape of each are those of its
+/// value. `seed` scales d(loss) (gradient accumulation). An unreached value gets a zero constant. (autodiff.cpp)
+std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value> wrt, double seed = 1);
+
+/// Training stages on a graph that holds the loss: gradients, accumulation, clipping, status word, optimizer updates. (optimizer.cpp in ops/)
+/// check sinks -> the state `aeshna.status`. (status.cpp)
+std::shared_ptr<Graph> lower_checks(const Graph& graph);
+
+// --- graph -> fused kernels -> specs -> plan
+/// Partitions the nodes of an expanded graph into kernels, in topological order; movement ops and duplicable cheap pointwise
+/// ops may be computed in several kernels. With fusion off every node that is not a leaf gets a kernel of its own. (fuse.cpp)
+std::vector<FusedKernel> fuse(const Graph& graph, const Caps& caps, bool fusion);
+/// One KernelSpec per kernel, the first usable candidate of the anchor's `lower`; kernels whose operands exceed
+/// max_storage_range are split by rows first; what cannot be is Error(LimitExceeded) naming the limit. (select.cpp)
+std::vector<std::pair<FusedKernel, KernelSpec>> select(std::vector<FusedKernel> fused, const Caps& caps, bool tiny_tiles,
+                                                       std::vector<std::string>& notes);
+/// Order, barrier groups and memory in one go; leaves PlanStep.kernel and push to the codegen stage. (schedule.cpp, memory_plan.cpp)
+void schedule(Compilation& compilation);
+
+/// Problems of a finished plan: overlapping live tensors, unordered RAW/WAR/WAW pairs in one barrier group, misaligned
+/// ranges, missing writers; empty when sound. Independent of the planner's own bookkeeping. (plan_check.cpp)
+std::vector<std::string> check_plan(const Plan& plan, const Caps& caps);
+
+}  // namespace aeshna

@@ -1,0 +1,294 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/byte_reader.h"
+#include "base/checked.h"
+#include "base/fail.h"
+
+namespace aeshna {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the reference implementation's bound
+constexpr int kMaxDepth = 3;                       // header, tensor, shape or offsets
+constexpr std::string_view kMetadata = "__metadata__";
+
+struct Name {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array<Name, 15> kNames{{{"F64", DType::f64},
+                                       {"F32", DType::f32},
+                                       {"F16", DType::f16},
+                                       {"BF16", DType::bf16},
+                                       {"F8_E4M3", DType::f8e4m3},
+                                       {"F8_E5M2", DType::f8e5m2},
+                                       {"I64", DType::i64},
+                                       {"I32", DType::i32},
+                                       {"I16", DType::i16},
+                                       {"I8", DType::i8},
+                                       {"U64", DType::u64},
+                                       {"U32", DType::u32},
+                                       {"U16", DType::u16},
+                                       {"U8", DType::u8},
+                                       {"BOOL", DType::boolean}}};
+
+std::optional<DType> dtype_of(std::string_view name) {
+  for (const Name& n : kNames) {
+    if (n.name == name) return n.dtype;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(DType dtype, std::string_view tensor) {
+  for (const Name& n : kNames) {
+    if (n.dtype == dtype) return n.name;
+  }
+  fail(ErrorCode::Unsupported, "tensor '{}': safetensors has no dtype for {}", tensor, dtype_name(dtype));
+}
+
+[[noreturn]] void corrupt(const std::string& file, std::string_view message) {
+  fail(ErrorCode::CorruptFile, "{}: not a valid safetensors file: {}", file, message);
+}
+
+/// JSON with bounded depth and without duplicate keys, which nlohmann would let through (the last one would win).
+Json parse_header(std::string_view text, const std::string& file) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    using Event = Json::parse_event_t;
+    if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxDepth) {
+      corrupt(file, "header nested deeper than 3 levels");
+    }
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      corrupt(file, std::format("duplicate key '{}' in the header", parsed.get<std::string>()));
+    }
+    return true;
+  };
+  Json header;
+  try {
+    header = Json::parse(text, check);
+  } catch (const Json::exception& e) {
+    corrupt(file, std::format("header is no JSON: {}", e.what()));
+  }
+  if (!header.is_object()) corrupt(file, "header is no JSON object");
+  return header;
+}
+
+/// "shape" or "data_offsets": an array of unsigned integers that fit int64.
+std::vector<std::int64_t> integers(const Json& tensor, const char* key, const std::string& file, const std::string& name) {
+  const auto found = tensor.find(key);
+  if (found == tensor.end() || !found->is_array()) corrupt(file, std::format("tensor '{}' has no array \"{}\"", name, key));
+  std::vector<std::int64_t> values;
+  for (const Json& value : *found) {
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
+      corrupt(file, std::format("tensor '{}': \"{}\" holds {}, which is no size", name, key, value.dump()));
+    }
+    values.push_back(value.get<std::int64_t>());
+  }
+  return values;
+}
+
+SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const std::string& file) {
+  if (!tensor.is_object()) corrupt(file, std::format("tensor '{}' is no JSON object", name));
+  for (const auto& item : tensor.items()) {
+    if (item.key() != "dtype" && item.key() != "shape" && item.key() != "data_offsets") {
+      corrupt(file, std::format("tensor '{}' has the unknown key '{}'", name, item.key()));
+    }
+  }
+  const auto dtype_text = tensor.find("dtype");
+  if (dtype_text == tensor.end() || !dtype_text->is_string()) corrupt(file, std::format("tensor '{}' has no dtype", name));
+  const std::string text = dtype_text->get<std::string>();
+  const std::optional<DType> dtype = dtype_of(text);
+  if (!dtype) fail(ErrorCode::Unsupported, "{}: tensor '{}' has the unknown dtype '{}'", file, name, text);
+
+  SafetensorsEntry entry;
+  entry.name = name;
+  const std::vector<std::int64_t> dims = integers(tensor, "shape", file, name);
+  const std::vector<std::int64_t> offsets = integers(tensor, "data_offsets", file, name);
+  if (offsets.size() != 2) corrupt(file, std::format("tensor '{}' has {} data offsets, not 2", name, offsets.size()));
+  entry.begin = static_cast<std::uint64_t>(offsets[0]);
+  entry.end = static_cast<std::uint64_t>(offsets[1]);
+  if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    fail(ErrorCode::Unsupported, "{}: tensor '{}' has rank {}; the largest is {}", file, name, dims.size(), Shape::kMaxRank);
+  }
+  std::uint64_t bytes = dtype_info(*dtype).block_bytes;
+  try {
+    for (std::int64_t d : dims) bytes = checked_mul(bytes, static_cast<std::uint64_t>(d), "bytes");
+    entry.type = {*dtype, Shape(std::span<const std::int64_t>(dims))};
+    (void)entry.type.shape.elements();
+  } catch (const Error&) {
+    corrupt(file, std::format("tensor '{}': the size of its shape overflows", name));
+  }
+  if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
+    corrupt(file, std::format("tensor '{}' of type {} needs {} bytes, but its offsets are [{}, {})", name, entry.type.to_string(),
+                              bytes, entry.begin, entry.end));
+  }
+  return entry;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(std::vector<std::byte> bytes, std::string name)
+    : name_(std::move(name)), memory_(std::move(bytes)) {
+  parse(memory_, memory_.size());
+}
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : name_(path.string()), path_(path) {
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  if (error) {
+    const bool absent = error == std::errc::no_such_file_or_directory;
+    fail(absent ? ErrorCode::NotFound : ErrorCode::Io, "cannot read {}: {}", name_, error.message());
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(ErrorCode::Io, "cannot open {}", name_);
+  // The length first, then no more than the header: the tensors stay on disk.
+  const auto read_prefix = [&](std::uint64_t count) {
+    std::vector<std::byte> prefix(count);
+    in.seekg(0);
+    in.read(reinterpret_cast<char*>(prefix.data()), static_cast<std::streamsize>(count));
+    if (!in) fail(ErrorCode::Io, "cannot read {} bytes of {}", count, name_);
+    return prefix;
+  };
+  std::vector<std::byte> prefix = read_prefix(std::min<std::uint64_t>(size, 8));
+  if (prefix.size() == 8) {
+    const std::uint64_t length = ByteReader(prefix, name_).u64("header length");
+    if (length <= std::min(kMaxHeader, size - 8)) prefix = read_prefix(8 + length);
+  }
+  parse(prefix, size);
+}
+
+void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t file_bytes) {
+  ByteReader reader(prefix, name_);
+  const std::uint64_t length = reader.u64("header length");
+  if (length > kMaxHeader) corrupt(name_, std::format("header length {} is above the bound of {} bytes", length, kMaxHeader));
+  if (length > file_bytes - 8) corrupt(name_, std::format("header length {} in a file of {} bytes", length, file_bytes));
+  const std::string_view text = reader.text(length, "header");
+  if (text.empty() || text[0] != '{') corrupt(name_, "header does not start with '{'");
+  const Json header = parse_header(text, name_);
+  data_begin_ = 8 + length;
+
+  for (const auto& item : header.items()) {
+    if (item.key() != kMetadata) {
+      entries_.push_back(parse_tensor(item.key(), item.value(), name_));
+      continue;
+    }
+    if (!item.value().is_object()) corrupt(name_, "__metadata__ is no JSON object");
+    for (const auto& pair : item.value().items()) {
+      if (!pair.value().is_string()) corrupt(name_, std::format("metadata '{}' is no string", pair.key()));
+      metadata_[pair.key()] = pair.value().get<std::string>();
+    }
+  }
+
+  std::ranges::sort(entries_, [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  std::uint64_t position = 0;
+  for (const SafetensorsEntry& entry : entries_) {
+    if (entry.begin != position) {
+      corrupt(name_, std::format("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin, position,
+                                 entry.begin < position ? "tensors overlap" : "a hole in the data"));
+    }
+    position = entry.end;
+  }
+  if (position != file_bytes - data_begin_) {
+    corrupt(name_, std::format("tensors take {} bytes, the file holds {}", position, file_bytes - data_begin_));
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) index_[entries_[i].name] = i;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &entries_[found->second];
+}
+
+std::vector<std::byte> SafetensorsFile::read(const SafetensorsEntry& entry) const {
+  std::vector<std::byte> bytes(entry.end - entry.begin);
+  if (bytes.empty()) return bytes;
+  if (path_.empty()) {
+    ByteReader reader(memory_, name_);
+    reader.seek(data_begin_ + entry.begin, entry.name);
+    std::ranges::copy(reader.take(bytes.size(), entry.name), bytes.begin());
+    return bytes;
+  }
+  std::ifstream in(path_, std::ios::binary);
+  in.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin));
+  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!in) fail(ErrorCode::Io, "{}: cannot read the {} bytes of tensor '{}'", name_, bytes.size(), entry.name);
+  return bytes;
+}
+
+Literal SafetensorsFile::literal(std::string_view tensor) const {
+  const SafetensorsEntry* entry = find(tensor);
+  if (entry == nullptr) fail(ErrorCode::NotFound, "{} has no tensor '{}'", name_, tensor);
+  return Literal(entry->type, read(*entry));
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
+                       const std::map<std::string, std::string, std::less<>>& metadata) {
+  static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
+  std::vector<const SafetensorsTensor*> order;
+  for (const SafetensorsTensor& tensor : tensors) order.push_back(&tensor);
+  std::ranges::sort(order, [](const SafetensorsTensor* a, const SafetensorsTensor* b) {
+    const auto wa = dtype_info(a->type.dtype).block_bytes, wb = dtype_info(b->type.dtype).block_bytes;
+    return wa != wb ? wa > wb : a->name < b->name;
+  });
+
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) {
+    for (const auto& [key, value] : metadata) header[std::string(kMetadata)][key] = value;
+  }
+  std::set<std::string_view> names;
+  std::vector<std::span<const std::byte>> parts(1);
+  std::uint64_t position = 0;
+  for (const SafetensorsTensor* tensor : order) {
+    if (tensor->name == kMetadata || !names.insert(tensor->name).second) {
+      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor name '{}' is {}", path.string(), tensor->name,
+           tensor->name == kMetadata ? "reserved" : "there twice");
+    }
+    const std::string_view dtype = name_of(tensor->type.dtype, tensor->name);
+    if (tensor->bytes.size() != static_cast<std::uint64_t>(tensor->type.bytes())) {
+      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor '{}' of type {} has {} bytes, not {}", path.string(), tensor->name,
+           tensor->type.to_string(), tensor->bytes.size(), tensor->type.bytes());
+    }
+    const std::uint64_t end = checked_add(position, static_cast<std::uint64_t>(tensor->bytes.size()), "size of the file");
+    nlohmann::ordered_json entry = nlohmann::ordered_json::object();
+    entry["dtype"] = dtype;
+    entry["shape"] = tensor->type.shape.dims();
+    entry["data_offsets"] = {position, end};
+    header[tensor->name] = std::move(entry);
+    parts.push_back(tensor->bytes);
+    position = end;
+  }
+
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception& e) {
+    fail(ErrorCode::InvalidArgument, "cannot write {}: a name or a metadata string is not UTF-8 ({})", path.string(), e.what());
+  }
+  text.append(align_up(text.size(), 8) - text.size(), ' ');
+  if (text.size() > kMaxHeader) {
+    fail(ErrorCode::LimitExceeded, "cannot write {}: a header of {} bytes; readers accept {}", path.string(), text.size(), kMaxHeader);
+  }
+  const std::uint64_t length = text.size();
+  std::string prefix(sizeof length, '\0');
+  std::memcpy(prefix.data(), &length, sizeof length);
+  prefix += text;
+  parts[0] = std::as_bytes(std::span(prefix));
+  write_file_atomic(path, parts);
+}
+
+}  // namespace aeshna

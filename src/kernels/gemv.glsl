@@ -1,0 +1,183 @@
+// A product one of whose operands is narrow (R <= 8 rows or columns): out[batch, r, l] = epilogue(sum over k of V[r, k] * W[l, k]),
+// V the narrow operand, W the long one. Memory-bound: every element of W is read once, coalesced, and used R times.
+//
+// A workgroup takes LONGS coordinates l. Its TL x TK threads split them TL ways and the depth TK ways; a tree in shared memory adds
+// the TK sums. With SPLIT, PARTS workgroups also share the depth.
+// Constants: R, TL, TK; ALONG_K 1: W's neighbours in memory are along k, and a thread keeps UL coordinates l; 0: they are along
+// l, and a thread keeps a quad of them; W_VEC, V_VEC 1: vec4 loads (V: along k); SPLIT; SWAPPED 1: W is A, the narrow operand B.
+// Hooks: set_batch(batch); W_load_vec(l, k) or W_load(l, k); V_load_vec(r, k) or V_load(r, k); epilogue(m, n, float).
+// Numbers (push words, or literals): LENGTH of l, DEPTH = K, PARTS.
+
+#define THREADS (TL * TK)
+#define UNIT (TK * 4)  // depth that a workgroup covers in one step
+
+#if ALONG_K
+#define LONGS (TL * UL)
+#define SUMS UL  // per thread and narrow coordinate
+#define SUM_TYPE float
+#define TREE_STRIDE 1
+#define TOTAL(r, x) sums[((x) / TL) * R + (r)][(x) % TL * TK]
+#else
+#define LONGS (TL * 4)
+#define SUMS 1
+#define SUM_TYPE vec4
+#define TREE_STRIDE TL
+#if W_VEC
+#define TOTAL(r, x) sums[r][(x) / 4][(x) % 4]
+#else
+#define TOTAL(r, x) sums[r][(x) % TL][(x) / TL]
+#endif
+#endif
+
+shared SUM_TYPE sums[SUMS * R][THREADS];
+#if SPLIT
+shared uint arrived;
+#endif
+
+#if ALONG_K
+// Depth of component q of a step's quads: four neighbours where W is loaded as vec4, else strided so that threads read neighbours.
+#if W_VEC
+#define K_OF(q) (k + (q))
+#else
+#define K_OF(q) (k + (q) * TK)
+#endif
+
+vec4 w_quad(uint l, uint k) {
+  vec4 w = vec4(0.0);
+  if (l >= LENGTH) return w;
+#if W_VEC
+  if (k < DEPTH) w = W_load_vec(l, k);
+#else
+  [[unroll]] for (uint q = 0; q < 4; ++q) {
+    if (K_OF(q) < DEPTH) w[q] = W_load(l, K_OF(q));
+  }
+#endif
+  return w;
+}
+
+vec4 v_quad(uint r, uint k) {
+  vec4 v = vec4(0.0);
+#if V_VEC
+  if (k < DEPTH) v = V_load_vec(r, k);
+#else
+  [[unroll]] for (uint q = 0; q < 4; ++q) {
+    if (K_OF(q) < DEPTH) v[q] = V_load(r, K_OF(q));
+  }
+#endif
+  return v;
+}
+#else
+vec4 w_quad(uint first, uint tl, uint k) {
+  vec4 w = vec4(0.0);
+#if W_VEC
+  const uint l = first + tl * 4;
+  if (l < LENGTH) w = W_load_vec(l, k);
+#else
+  [[unroll]] for (uint q = 0; q < 4; ++q) {
+    const uint l = first + q * TL + tl;
+    if (l < LENGTH) w[q] = W_load(l, k);
+  }
+#endif
+  return w;
+}
+#endif
+
+void main() {
+  const uint group = GROUP_INDEX;
+  if (group >= P.groups) return;
+  const uint thread = gl_LocalInvocationIndex;
+#if SPLIT
+  const uint part = group % PARTS, tile = group / PARTS;
+#else
+  const uint tile = group;
+#endif
+  const uint tiles = (LENGTH + LONGS - 1) / LONGS;
+  const uint batch = tile / tiles;
+  const uint first = (tile - batch * tiles) * LONGS;
+  set_batch(batch);
+
+  uint begin = 0, end = (DEPTH + UNIT - 1) / UNIT;
+#if SPLIT
+  begin = end * part / PARTS;
+  end = end * (part + 1) / PARTS;
+#endif
+  begin *= UNIT;
+  end *= UNIT;
+
+#if ALONG_K
+  const uint tl = thread / TK, tk = thread % TK;
+  vec4 acc[UL][R];  // four interleaved sums each
+  [[unroll]] for (uint u = 0; u < UL; ++u) {
+    [[unroll]] for (uint r = 0; r < R; ++r) acc[u][r] = vec4(0.0);
+  }
+  for (uint k = begin + tk * (W_VEC == 1 ? 4 : 1); k < end; k += UNIT) {
+    vec4 w[UL];
+    [[unroll]] for (uint u = 0; u < UL; ++u) w[u] = w_quad(first + u * TL + tl, k);
+    [[unroll]] for (uint r = 0; r < R; ++r) {
+      const vec4 v = v_quad(r, k);
+      [[unroll]] for (uint u = 0; u < UL; ++u) acc[u][r] = fma(w[u], v, acc[u][r]);
+    }
+  }
+  [[unroll]] for (uint u = 0; u < UL; ++u) {
+    [[unroll]] for (uint r = 0; r < R; ++r) {
+      const vec4 a = acc[u][r];
+      sums[u * R + r][thread] = (a.x + a.y) + (a.z + a.w);
+    }
+  }
+#else
+  const uint tl = thread % TL, tk = thread / TL;
+  vec4 acc[R];
+  [[unroll]] for (uint r = 0; r < R; ++r) acc[r] = vec4(0.0);
+  for (uint k0 = begin + tk; k0 < end; k0 += UNIT) {
+    vec4 w[4];
+    [[unroll]] for (uint u = 0; u < 4; ++u) {
+      w[u] = vec4(0.0);
+      if (k0 + u * TK < DEPTH) w[u] = w_quad(first, tl, k0 + u * TK);
+    }
+    [[unroll]] for (uint u = 0; u < 4; ++u) {
+      if (k0 + u * TK < DEPTH) {
+        [[unroll]] for (uint r = 0; r < R; ++r) acc[r] = fma(vec4(V_load(r, k0 + u * TK)), w[u], acc[r]);
+      }
+    }
+  }
+  [[unroll]] for (uint r = 0; r < R; ++r) sums[r][thread] = acc[r];
+#endif
+
+  for (uint half_width = TK / 2; half_width > 0; half_width /= 2) {
+    barrier();
+    if (tk < half_width) {
+      [[unroll]] for (uint s = 0; s < SUMS * R; ++s) sums[s][thread] += sums[s][thread + half_width * TREE_STRIDE];
+    }
+  }
+  barrier();
+
+#if SPLIT
+  // As in matmul.glsl: the last part adds all of them in order.
+  for (uint e = thread; e < R * LONGS; e += THREADS) W[group * (R * LONGS) + e] = TOTAL(e / LONGS, e % LONGS);
+  memoryBarrierBuffer();
+  barrier();
+  if (thread == 0) arrived = atomicAdd(C[tile], 1u);
+  barrier();
+  if (arrived != PARTS - 1) return;
+  memoryBarrierBuffer();
+#endif
+  for (uint e = thread; e < R * LONGS; e += THREADS) {
+    const uint r = e / LONGS, l = first + e % LONGS;
+#if SPLIT
+    float value = 0.0;
+    for (uint s = 0; s < PARTS; ++s) value += W[(tile * PARTS + s) * (R * LONGS) + e];
+#else
+    const float value = TOTAL(r, e % LONGS);
+#endif
+    if (l < LENGTH) {
+#if SWAPPED
+      epilogue(l, r, value);
+#else
+      epilogue(r, l, value);
+#endif
+    }
+  }
+#if SPLIT
+  if (thread == 0) C[tile] = 0u;
+#endif
+}

@@ -1,0 +1,18 @@
+#pragma once
+// The op families. table.cpp concatenates them; nothing registers itself.
+#include <vector>
+
+#include "ir/op.h"
+
+namespace aeshna {
+
+std::vector<OpDef> leaf_ops();       ///< leaves.cpp: input parameter state constant assign check
+std::vector<OpDef> pointwise_ops();  ///< pointwise.cpp: one table of rows
+std::vector<OpDef> shape_ops();      ///< shape.cpp: reshape permute slice expand pad concat iota
+std::vector<OpDef> reduce_ops();     ///< reduce.cpp: sum max min prod argmax argmin mean logsumexp
+std::vector<OpDef> matmul_ops();     ///< matmul.cpp
+std::vector<OpDef> softmax_ops();    ///< softmax.cpp: softmax log_softmax
+std::vector<OpDef> loss_ops();       ///< loss.cpp: cross_entropy mse l1 bce_with_logits
+std::vector<OpDef> random_ops();     ///< random.cpp: random_bits random_uniform random_normal
+
+}  // namespace aeshna

@@ -1,0 +1,175 @@
+#include "runtime/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "io/safetensors.h"
+#include "runtime/convert.h"
+
+namespace aeshna {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kMetadataKey = "aeshna";
+constexpr std::string_view kStatePrefix = "aeshna.state/";
+constexpr std::size_t kListed = 20;  // problems spelled out in a message
+
+std::string print_info(const CheckpointInfo& info) {
+  nlohmann::ordered_json json;
+  json["version"] = info.version;
+  json["step"] = info.step;
+  json["micro_step"] = info.micro_step;
+  json["seed"] = info.seed;
+  json["optimizer"] = info.optimizer;
+  json["extra"] = info.extra;
+  return json.dump();
+}
+
+/// A file without our metadata (another program's) holds parameters and nothing else.
+CheckpointInfo parse_info(const SafetensorsFile& file) {
+  CheckpointInfo info;
+  const auto found = file.metadata().find(kMetadataKey);
+  if (found == file.metadata().end()) return info;
+  try {
+    const Json json = Json::parse(found->second);
+    info.version = json.at("version").get<std::int64_t>();
+    if (info.version != 1) {
+      fail(ErrorCode::Unsupported, "{}: checkpoint version {}; this build reads version 1", file.name(), info.version);
+    }
+    const auto count = [&json](const char* key) {
+      const Json& value = json.at(key);
+      if (!value.is_number_unsigned() || value.get<std::uint64_t>() > INT64_MAX) throw std::out_of_range(key);
+      return value.get<std::int64_t>();
+    };
+    info.step = count("step");
+    info.micro_step = count("micro_step");
+    if (!json.at("seed").is_number_unsigned()) throw std::out_of_range("seed");
+    info.seed = json.at("seed").get<std::uint64_t>();
+    info.optimizer = json.at("optimizer").get<std::string>();
+    info.extra = json.at("extra").get<std::string>();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    fail(ErrorCode::CorruptFile, "{}: the metadata \"aeshna\" is not what Aeshna writes: {}", file.name(), e.what());
+  }
+  return info;
+}
+
+/// Collects what is wrong with a file, so that one message tells it all.
+class Problems {
+ public:
+  template <class... Args>
+  void add(ErrorCode code, std::format_string<Args...> format, Args&&... args) {
+    if (count_++ == 0) code_ = code;
+    if (count_ <= kListed) text_ += "\n  " + std::format(format, std::forward<Args>(args)...);
+  }
+  void raise(const std::string& file) const {
+    if (count_ == 0) return;
+    const std::string more = count_ > kListed ? std::format("\n  and {} more", count_ - kListed) : "";
+    fail(code_, "{} cannot be loaded; nothing has changed:{}{}", file, text_, more);
+  }
+
+ private:
+  ErrorCode code_ = ErrorCode::CorruptFile;
+  std::size_t count_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string checkpoint_name(std::string_view name, bool parameter) {
+  if (parameter || name.starts_with("aeshna.opt.") || name.starts_with("aeshna.acc/")) return std::string(name);
+  return std::string(kStatePrefix) + std::string(name);
+}
+
+void write_checkpoint(Weights::Impl& store, const std::filesystem::path& file, std::span<const std::string> names,
+                      const CheckpointInfo& info) {
+  const std::vector<Literal> values = store.read(names);
+  std::vector<SafetensorsTensor> tensors;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    tensors.push_back({checkpoint_name(names[i], store.find(names[i]).parameter), values[i].type(), values[i].bytes()});
+  }
+  write_safetensors(file, tensors, {{std::string(kMetadataKey), print_info(info)}, {"format", "pt"}});
+}
+
+CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path& path, const CheckpointDemand& demand) {
+  const SafetensorsFile file(path);
+  const CheckpointInfo info = parse_info(file);
+  Problems problems;
+  if (demand.optimizer && *demand.optimizer != info.optimizer) {
+    problems.add(ErrorCode::InvalidArgument, "optimizer state: expected '{}', found {}", *demand.optimizer,
+                 info.optimizer.empty() ? "none" : "'" + info.optimizer + "'");
+  }
+
+  std::vector<std::pair<std::string, const SafetensorsEntry*>> wanted;
+  std::set<std::string_view> known;
+  const auto want = [&](const std::string& name, bool required) {
+    const Weights::Impl::Tensor& tensor = store.find(name);
+    const SafetensorsEntry* entry = file.find(checkpoint_name(name, tensor.parameter));
+    if (entry == nullptr) {
+      if (required) problems.add(ErrorCode::NotFound, "missing: '{}' {}", checkpoint_name(name, tensor.parameter), tensor.type.to_string());
+      return;
+    }
+    known.insert(entry->name);
+    if (entry->type != tensor.type) {
+      problems.add(ErrorCode::ShapeMismatch, "'{}': expected {}, found {}", entry->name, tensor.type.to_string(), entry->type.to_string());
+      return;
+    }
+    wanted.emplace_back(name, entry);
+  };
+  for (const std::string& name : demand.required) want(name, true);
+  for (const std::string& name : demand.optional) want(name, false);
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    if (known.contains(entry.name) || (demand.allow_training_state && entry.name.starts_with("aeshna."))) continue;
+    problems.add(ErrorCode::NotFound, "unknown: '{}' {}", entry.name, entry.type.to_string());
+  }
+  problems.raise(file.name());
+
+  // All bytes are read and converted before the first tensor changes.
+  std::vector<std::pair<std::string, Literal>> values;
+  for (const auto& [name, entry] : wanted) values.emplace_back(name, Literal(entry->type, file.read(*entry)));
+  try {
+    store.write(values);
+  } catch (Error& e) {
+    throw e.context(std::format("loading {}", file.name()));
+  }
+  return info;
+}
+
+void save_weights(Weights::Impl& store, const std::filesystem::path& file, bool states) {
+  const std::vector<std::string> names = store.names([states](const Weights::Impl::Tensor& t) { return states || t.parameter; });
+  CheckpointInfo info;
+  info.seed = store.seed;
+  write_checkpoint(store, file, names, info);
+}
+
+void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
+  const std::vector<std::string> parameters = store.names([](const Weights::Impl::Tensor& t) { return t.parameter; });
+  if (!parameters.empty()) {
+    const std::vector<std::string> states = store.names([](const Weights::Impl::Tensor& t) { return !t.parameter; });
+    CheckpointDemand demand{.required = parameters, .optional = {}, .allow_training_state = true, .optimizer = {}};
+    std::ranges::copy_if(states, std::back_inserter(demand.optional), [](const std::string& n) { return !n.starts_with("aeshna."); });
+    read_checkpoint(store, path, demand);
+    return;
+  }
+  // An empty store takes whatever parameters the file has.
+  const SafetensorsFile file(path);
+  parse_info(file);
+  std::vector<Weights::Impl::NewTensor> added;
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    if (entry.name.starts_with("aeshna.")) continue;
+    added.push_back({entry.name, true, Literal(entry.type, file.read(entry))});
+  }
+  try {
+    store.create(added);
+  } catch (Error& e) {
+    throw e.context(std::format("loading {}", file.name()));
+  }
+}
+
+}  // namespace aeshna

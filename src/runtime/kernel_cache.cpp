@@ -1,0 +1,81 @@
+#include "runtime/kernel_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <format>
+#include <thread>
+
+#include "aeshna/error.h"
+
+namespace aeshna {
+namespace {
+
+std::string cache_key(const PlanKernel& kernel) {
+  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2],
+                     kernel.source.push.size());
+}
+
+}  // namespace
+
+std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel) {
+  try {
+    const std::vector<std::uint32_t> spirv = spirv_.get(kernel.source, kernel.name);
+    return device.create_kernel({.name = kernel.name,
+                                 .spirv = spirv,
+                                 .bindings = kernel.source.bindings,
+                                 .push_bytes = static_cast<std::uint32_t>(kernel.source.push.size() * 4),
+                                 .local = kernel.local,
+                                 .shared_bytes = kernel.shared_bytes,
+                                 .full_subgroups = kernel.needs_subgroups});
+  } catch (Error& e) {
+    throw e.context(std::format("kernel '{}'", kernel.name));
+  }
+}
+
+std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, std::span<const PlanKernel> kernels, int threads) {
+  std::vector<std::shared_ptr<gpu::Kernel>> result(kernels.size());
+  std::vector<std::size_t> missing;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const auto found = kernels_.find(cache_key(kernels[i]));
+      if (found == kernels_.end()) {
+        missing.push_back(i);
+      } else {
+        result[i] = found->second;
+      }
+    }
+  }
+
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < missing.size() && !failed; i = next++) {
+      try {
+        result[missing[i]] = build(device, kernels[missing[i]]);
+      } catch (...) {
+        const std::scoped_lock lock(error_mutex);
+        if (!failed.exchange(true)) error = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    const auto count = std::min(missing.size(), static_cast<std::size_t>(std::max(threads, 1)));
+    for (std::size_t i = 1; i < count; ++i) helpers.emplace_back(work);
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+
+  const std::scoped_lock lock(mutex_);
+  for (const std::size_t i : missing) {
+    // Another session may have built the same kernel meanwhile: the first one stays.
+    result[i] = kernels_.try_emplace(cache_key(kernels[i]), result[i]).first->second;
+  }
+  return result;
+}
+
+}  // namespace aeshna

@@ -1,0 +1,55 @@
+#pragma once
+// What stands behind Weights: device tensors by name, shared by sessions.
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aeshna/weights.h"
+#include "gpu/device.h"
+#include "runtime/kernel_cache.h"
+
+namespace aeshna {
+
+struct Weights::Impl {
+  struct Tensor {
+    TensorType type;
+    bool parameter = false;  ///< else a state
+    std::shared_ptr<gpu::Buffer> buffer;
+    std::atomic<std::uint64_t> version = 0;
+  };
+
+  Impl(Device device_handle, std::uint64_t seed_value);
+
+  /// Throws Error(NotFound) with near names. The reference stays valid: tensors are never removed.
+  Tensor& find(std::string_view name);
+  /// Adds tensors with these values; none is added if anything fails.
+  struct NewTensor {
+    std::string name;
+    bool parameter = false;
+    Literal value;
+  };
+  void create(std::span<const NewTensor> tensors);
+  /// One submission for all of them; a consistent snapshot with respect to the steps of every session over this store.
+  std::vector<Literal> read(std::span<const std::string> names);
+  /// Types are checked, for all of them, before the first changes.
+  void write(std::span<const std::pair<std::string, Literal>> values);
+  std::vector<std::string> names(std::function<bool(const Tensor&)> keep = {});
+  /// Submits on behalf of a session, ordered with read() and write().
+  gpu::Ticket submit(std::span<gpu::CommandList* const> lists);
+
+  Device device;
+  std::uint64_t seed;
+  std::shared_ptr<KernelCache> kernels;
+  std::mutex mutex;  ///< guards `tensors` and `last`, and keeps submissions out of reads and writes
+  std::map<std::string, Tensor, std::less<>> tensors;
+  gpu::Ticket last = 0;  ///< newest submission that may use a tensor of this store
+};
+
+}  // namespace aeshna

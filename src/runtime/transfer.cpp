@@ -1,0 +1,119 @@
+#include "runtime/transfer.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/checked.h"
+#include "runtime/convert.h"
+
+namespace aeshna {
+namespace {
+
+constexpr std::uint64_t kStagingBytes = 64ull << 20;
+constexpr std::uint64_t kAlign = 16;
+
+/// Part of an item: elements [first, first + count), in the staging buffer at `offset`.
+struct Piece {
+  std::size_t item;
+  std::uint64_t first, count, offset;
+};
+
+std::span<std::uint32_t> words_at(gpu::Buffer& buffer, std::uint64_t offset, std::uint64_t count) {
+  return {reinterpret_cast<std::uint32_t*>(buffer.mapped() + offset), count};
+}
+
+/// Cuts the items that need staging into rounds of pieces that fit the staging buffer together.
+template <class Item>
+std::vector<std::vector<Piece>> plan_rounds(std::span<const Item> items, std::uint64_t& staging_bytes) {
+  std::vector<std::vector<Piece>> rounds;
+  std::uint64_t used = kStagingBytes;
+  staging_bytes = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].buffer->mapped() != nullptr) continue;
+    const auto elements = static_cast<std::uint64_t>(items[i].type.shape.elements());
+    for (std::uint64_t first = 0; first < elements;) {
+      if (used + kAlign > kStagingBytes) {
+        rounds.emplace_back();
+        used = 0;
+      }
+      const std::uint64_t count = std::min(elements - first, (kStagingBytes - used) / 4);
+      rounds.back().push_back({i, first, count, used});
+      used = align_up(used + count * 4, kAlign);
+      staging_bytes = std::max(staging_bytes, used);
+      first += count;
+    }
+  }
+  return rounds;
+}
+
+void copy_and_wait(gpu::Device& device, std::span<const gpu::Command> copies, std::vector<std::shared_ptr<void>> owners,
+                   std::string_view name) {
+  const std::shared_ptr<gpu::CommandList> list = device.record(copies, std::move(owners), name);
+  gpu::CommandList* lists[] = {list.get()};
+  device.wait(device.submit(lists));
+}
+
+}  // namespace
+
+void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket pending) {
+  bool direct = false;
+  for (const UploadItem& item : items) {
+    check_device_form(item.type, item.host, item.name);
+    direct |= item.buffer->mapped() != nullptr;
+  }
+  std::uint64_t staging_bytes = 0;
+  const std::vector<std::vector<Piece>> rounds = plan_rounds(items, staging_bytes);
+  std::shared_ptr<gpu::Buffer> staging;
+  if (!rounds.empty()) staging = device.create_buffer(staging_bytes, gpu::MemoryKind::Upload, "upload staging");
+
+  if (direct) {
+    if (pending != 0) device.wait(pending);
+    for (const UploadItem& item : items) {
+      if (item.buffer->mapped() == nullptr) continue;
+      const auto elements = static_cast<std::uint64_t>(item.type.shape.elements());
+      to_device(item.type.dtype, item.host, 0, words_at(*item.buffer, item.offset, elements));
+    }
+  }
+  for (const std::vector<Piece>& round : rounds) {
+    std::vector<gpu::Command> copies;
+    std::vector<std::shared_ptr<void>> owners{staging};
+    for (const Piece& piece : round) {
+      const UploadItem& item = items[piece.item];
+      to_device(item.type.dtype, item.host, piece.first, words_at(*staging, piece.offset, piece.count));
+      copies.emplace_back(gpu::CopyCommand{{staging.get(), piece.offset, piece.count * 4},
+                                           {item.buffer.get(), item.offset + piece.first * 4, piece.count * 4}});
+      owners.push_back(item.buffer);
+    }
+    copy_and_wait(device, copies, std::move(owners), "upload");
+  }
+}
+
+void download(gpu::Device& device, std::span<const DownloadItem> items, gpu::Ticket pending) {
+  std::uint64_t staging_bytes = 0;
+  const std::vector<std::vector<Piece>> rounds = plan_rounds(items, staging_bytes);
+  if (pending != 0) device.wait(pending);
+  for (const DownloadItem& item : items) {
+    if (item.buffer->mapped() == nullptr) continue;
+    const auto elements = static_cast<std::uint64_t>(item.type.shape.elements());
+    to_host(item.type.dtype, words_at(*item.buffer, item.offset, elements), 0, item.host);
+  }
+  if (rounds.empty()) return;
+  const std::shared_ptr<gpu::Buffer> staging = device.create_buffer(staging_bytes, gpu::MemoryKind::Readback, "download staging");
+  for (const std::vector<Piece>& round : rounds) {
+    std::vector<gpu::Command> copies;
+    std::vector<std::shared_ptr<void>> owners{staging};
+    for (const Piece& piece : round) {
+      const DownloadItem& item = items[piece.item];
+      copies.emplace_back(gpu::CopyCommand{{item.buffer.get(), item.offset + piece.first * 4, piece.count * 4},
+                                           {staging.get(), piece.offset, piece.count * 4}});
+      owners.push_back(item.buffer);
+    }
+    copy_and_wait(device, copies, std::move(owners), "download");
+    for (const Piece& piece : round) {
+      const DownloadItem& item = items[piece.item];
+      to_host(item.type.dtype, words_at(*staging, piece.offset, piece.count), piece.first, item.host);
+    }
+  }
+}
+
+}  // namespace aeshna

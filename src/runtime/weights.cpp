@@ -1,0 +1,158 @@
+#include "aeshna/weights.h"
+
+#include <algorithm>
+
+#include "base/env.h"
+#include "base/fail.h"
+#include "base/names.h"
+#include "compile/plan.h"
+#include "ir/leaf.h"
+#include "runtime/checkpoint.h"
+#include "runtime/initial.h"
+#include "runtime/store.h"
+#include "runtime/transfer.h"
+
+namespace aeshna {
+
+Weights::Impl::Impl(Device device_handle, std::uint64_t seed_value)
+    : device(std::move(device_handle)), seed(seed_value), kernels(std::make_shared<KernelCache>(env_cache_dir())) {}
+
+Weights::Impl::Tensor& Weights::Impl::find(std::string_view name) {
+  const std::scoped_lock lock(mutex);
+  const auto found = tensors.find(name);
+  if (found != tensors.end()) return found->second;
+  std::vector<std::string> candidates;
+  for (const auto& [key, tensor] : tensors) candidates.push_back(key);
+  fail(ErrorCode::NotFound, "no tensor '{}' in these weights{}", name, suggest_names(name, candidates));
+}
+
+std::vector<std::string> Weights::Impl::names(std::function<bool(const Tensor&)> keep) {
+  const std::scoped_lock lock(mutex);
+  std::vector<std::string> result;
+  for (const auto& [key, tensor] : tensors) {
+    if (!keep || keep(tensor)) result.push_back(key);
+  }
+  return result;
+}
+
+void Weights::Impl::create(std::span<const NewTensor> added) {
+  std::vector<UploadItem> items;
+  for (const NewTensor& tensor : added) {
+    const TensorType& type = tensor.value.type();
+    try {
+      // A buffer of 0 bytes does not exist; a tensor without elements owns one word that nobody reads.
+      const std::uint64_t bytes = std::max<std::uint64_t>(device_bytes(type), 4);
+      items.push_back({tensor.name, type, tensor.value.bytes(),
+                       device.impl().create_buffer(bytes, gpu::MemoryKind::Device, tensor.name), 0});
+    } catch (Error& e) {
+      throw e.context(std::format("tensor '{}' of type {}", tensor.name, type.to_string()));
+    }
+  }
+  const std::scoped_lock lock(mutex);
+  upload(device.impl(), items, 0);
+  for (std::size_t i = 0; i < added.size(); ++i) {
+    const auto [place, fresh] = tensors.try_emplace(added[i].name);
+    if (!fresh) continue;  // another session added it meanwhile
+    place->second.type = items[i].type;
+    place->second.parameter = added[i].parameter;
+    place->second.buffer = items[i].buffer;
+  }
+}
+
+std::vector<Literal> Weights::Impl::read(std::span<const std::string> wanted) {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<DownloadItem> items;
+  for (const std::string& name : wanted) {
+    const Tensor& tensor = find(name);
+    bytes.emplace_back(static_cast<std::size_t>(tensor.type.bytes()));
+    items.push_back({tensor.type, bytes.back(), tensor.buffer, 0});
+  }
+  {
+    const std::scoped_lock lock(mutex);
+    download(device.impl(), items, last);
+  }
+  std::vector<Literal> values;
+  for (std::size_t i = 0; i < items.size(); ++i) values.emplace_back(items[i].type, std::move(bytes[i]));
+  return values;
+}
+
+void Weights::Impl::write(std::span<const std::pair<std::string, Literal>> values) {
+  std::vector<UploadItem> items;
+  std::vector<Tensor*> written;
+  for (const auto& [name, value] : values) {
+    Tensor& tensor = find(name);
+    if (tensor.type != value.type()) {
+      fail(tensor.type.dtype != value.type().dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
+           "tensor '{}' has type {}; the new value has {}", name, tensor.type.to_string(), value.type().to_string());
+    }
+    items.push_back({name, tensor.type, value.bytes(), tensor.buffer, 0});
+    written.push_back(&tensor);
+  }
+  const std::scoped_lock lock(mutex);
+  upload(device.impl(), items, last);
+  for (Tensor* tensor : written) ++tensor->version;
+}
+
+gpu::Ticket Weights::Impl::submit(std::span<gpu::CommandList* const> lists) {
+  const std::scoped_lock lock(mutex);
+  last = device.impl().submit(lists);
+  return last;
+}
+
+Weights::Weights(const Graph& graph, WeightsOptions options)
+    : impl_(std::make_shared<Impl>(options.device ? *options.device : Device{}, options.seed)) {
+  add(graph);
+}
+
+Weights::Weights(Device device, std::uint64_t seed) : impl_(std::make_shared<Impl>(std::move(device), seed)) {}
+
+void Weights::add(const Graph& graph) {
+  std::vector<Impl::NewTensor> added;
+  for (const Node& node : graph.nodes()) {
+    const bool parameter = is_parameter(node);
+    if (!parameter && !is_state(node)) continue;
+    const TensorType& type = node.results.at(0);
+    if (contains(node.name)) {
+      const Impl::Tensor& present = impl_->find(node.name);
+      if (present.type != type) {
+        fail(ErrorCode::ShapeMismatch, "'{}' has type {} in the graph ({}), but {} in these weights", node.name, type.to_string(),
+             node.line.to_string(), present.type.to_string());
+      }
+      if (present.parameter != parameter) {
+        fail(ErrorCode::InvalidArgument, "'{}' is a {} in the graph ({}), but a {} in these weights", node.name,
+             parameter ? "parameter" : "state", node.line.to_string(), present.parameter ? "parameter" : "state");
+      }
+      continue;
+    }
+    added.push_back({node.name, parameter, initial_value(node, impl_->seed)});
+  }
+  impl_->create(added);
+}
+
+std::vector<std::string> Weights::names() const { return impl_->names(); }
+
+bool Weights::contains(std::string_view name) const {
+  const std::scoped_lock lock(impl_->mutex);
+  return impl_->tensors.contains(name);
+}
+
+const TensorType& Weights::type(std::string_view name) const { return impl_->find(name).type; }
+std::uint64_t Weights::version(std::string_view name) const { return impl_->find(name).version; }
+
+Literal Weights::get(std::string_view name) const {
+  const std::string names[] = {std::string(name)};
+  return std::move(impl_->read(names).front());
+}
+
+void Weights::set(std::string_view name, const Literal& value) {
+  const std::pair<std::string, Literal> values[] = {{std::string(name), value}};
+  impl_->write(values);
+}
+
+std::uint64_t Weights::seed() const { return impl_->seed; }
+Device Weights::device() const { return impl_->device; }
+
+void Weights::save(const std::filesystem::path& file, bool states) const { save_weights(*impl_, file, states); }
+void Weights::load(const std::filesystem::path& file) { load_weights(*impl_, file); }
+
+}  // namespace aeshna

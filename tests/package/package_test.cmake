@@ -1,0 +1,46 @@
+# One step of the package tests; see CMakeLists.txt beside this file.
+cmake_minimum_required(VERSION 3.28)
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+if(STEP STREQUAL "install")
+  file(REMOVE_RECURSE "${PREFIX}")
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${PREFIX}" --config "${CONFIG}")
+
+elseif(STEP STREQUAL "find_package")
+  file(REMOVE_RECURSE "${WORK}/find_package")
+  run("${CMAKE_COMMAND}" -S "${CONSUMER}" -B "${WORK}/find_package" -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${CXX}"
+      "-DCMAKE_TOOLCHAIN_FILE=${TOOLCHAIN}" "-DCMAKE_BUILD_TYPE=${CONFIG}" "-DCMAKE_PREFIX_PATH=${PREFIX}")
+  run("${CMAKE_COMMAND}" --build "${WORK}/find_package" --config "${CONFIG}")
+  run("${CMAKE_CTEST_COMMAND}" --test-dir "${WORK}/find_package" -C "${CONFIG}" --output-on-failure)
+
+elseif(STEP STREQUAL "pkg_config")
+  set(ENV{PKG_CONFIG_PATH} "${PREFIX}/${LIBDIR}/pkgconfig")
+  execute_process(COMMAND "${PKG_CONFIG}" --cflags --libs aeshna OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  run("${CXX}" -std=c++23 "${CONSUMER}/main.cpp" -o "${WORK}/pkg_config_consumer" ${flags})
+  run("${WORK}/pkg_config_consumer")
+
+elseif(STEP STREQUAL "program")
+  set(stripped "${WORK}/aeshna_stripped")
+  run("${STRIP}" -o "${stripped}" "${PROGRAM}")
+  file(SIZE "${stripped}" size)
+  math(EXPR limit "13 * 1024 * 1024")
+  message(STATUS "stripped: ${size} bytes (at most ${limit})")
+  if(size GREATER limit)
+    message(FATAL_ERROR "the stripped program has ${size} bytes; the limit is ${limit}")
+  endif()
+  execute_process(COMMAND "${READELF}" -d "${stripped}" OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "\\(NEEDED\\)[^\n]*" needed "${dynamic}")
+  foreach(line IN LISTS needed)
+    message(STATUS "${line}")
+    if(NOT line MATCHES "\\[(lib(c|m)\\.so|ld-linux)")
+      message(FATAL_ERROR "the program may need libc and libm only: ${line}")
+    endif()
+  endforeach()
+
+else()
+  message(FATAL_ERROR "unknown STEP '${STEP}'")
+endif()
