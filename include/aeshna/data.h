@@ -15,9 +15,9 @@ class Dataset {
   struct Column {
     std::string name;         ///< the graph input it feeds
     DType dtype = DType::f32; ///< f32 or i32
-    Shape row;                ///< shape of one row
-    std::vector<float> f32;
-    std::vector<std::int32_t> i32;
+    Shape row = {};           ///< shape of one row
+    std::vector<float> f32 = {};
+    std::vector<std::int32_t> i32 = {};
   };
   Dataset() = default;
   explicit Dataset(std::vector<Column> columns);  ///< throws Error(ShapeMismatch) on unequal lengths

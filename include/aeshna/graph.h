@@ -51,7 +51,7 @@ struct Node {
   std::vector<TensorType> results;
   std::string name;             ///< leaves: their unique name; others: optional, for messages and dumps
   SourceLine line;              ///< builder line
-  std::vector<NodeId> origins;  ///< nodes of the user's graph that this one stands for
+  std::vector<NodeId> origins;  ///< nodes of the user's graph that this one stands for; empty: itself (no pass has made it)
   Segment segment = Segment::Forward;
   Precision precision = Precision::Contract;
 };
@@ -97,7 +97,7 @@ struct Init {
 
 struct ParameterOptions {
   /// Unset (the default): Kaiming uniform with gain sqrt(1/3) for rank >= 2 (bound 1/sqrt(fan_in), as torch's Linear), zeros below.
-  std::optional<Init> init;
+  std::optional<Init> init = {};
   DType dtype = DType::f32;
   bool trainable = true;   ///< false: frozen; no gradient, no optimizer state
   double lr_scale = 1;     ///< multiplier of the learning rate

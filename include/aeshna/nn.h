@@ -10,7 +10,7 @@ namespace aeshna::nn {
 
 struct LinearOptions {
   bool bias = true;
-  std::optional<Init> init;
+  std::optional<Init> init = {};
 };
 /// Parameters "<name>.weight" [out, in] and "<name>.bias" [out].
 Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions options = {}, Loc loc = Loc::current());

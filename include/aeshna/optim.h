@@ -53,8 +53,8 @@ struct Schedule {
 };
 
 struct TrainingOptions {
-  Schedule schedule;
-  std::optional<float> clip_norm;  ///< gradient clipping by global L2 norm
+  Schedule schedule = {};
+  std::optional<float> clip_norm = {};  ///< gradient clipping by global L2 norm
   std::uint32_t accumulate = 1;    ///< micro-steps per update; the loss is averaged over them
   bool check_gradients = true;     ///< a non-finite gradient norm makes the step bad, as a non-finite loss always does
 };

@@ -21,10 +21,10 @@ enum class Contract : std::uint8_t { Strict, Accelerated };
 struct CompileOptions {
   Mode mode = Mode::Inference;
   Contract contract = Contract::Strict;
-  std::optional<Optimizer> optimizer;  ///< Training: default Adam{}
-  TrainingOptions train;
-  std::string loss;                    ///< output name of the loss; empty: the only scalar float output
-  std::vector<std::string> gradients;  ///< values whose gradients become outputs "grad/<name>"
+  std::optional<Optimizer> optimizer = {};  ///< Training: default Adam{}
+  TrainingOptions train = {};
+  std::string loss = {};               ///< output name of the loss; empty: the only scalar float output
+  std::vector<std::string> gradients = {};  ///< values whose gradients become outputs "grad/<name>"
   bool update = true;                  ///< Training: false: forward + loss + backward only, every requested gradient an output
   bool fusion = true, aliasing = true; ///< for debugging
   double chunk_ms = 100;               ///< submissions are split so that each is estimated below this

@@ -27,10 +27,10 @@ struct FitOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;
   /// Called after each step (loss is read every `report_every` steps so that steps can overlap); return false to stop.
-  std::function<bool(const Progress&)> on_step;
-  std::function<bool(const Progress&)> on_epoch;
+  std::function<bool(const Progress&)> on_step = {};
+  std::function<bool(const Progress&)> on_epoch = {};
   std::int64_t report_every = 1;
-  std::filesystem::path checkpoint;       ///< written at each epoch's end, and when stopped, if set
+  std::filesystem::path checkpoint = {};  ///< written at each epoch's end, and when stopped, if set
   bool resume = false;                    ///< load `checkpoint` first if it exists
   bool diagnose = false;                  ///< on a non-finite step, name the first node that made it
 };

@@ -14,7 +14,7 @@ namespace aeshna {
 
 struct WeightsOptions {
   std::uint64_t seed = 0;
-  std::optional<Device> device;  ///< default: Device{}
+  std::optional<Device> device = {};  ///< default: Device{}
 };
 
 /// Device tensors by name with a version each; outlive and are shared by sessions. Also the store of states (moments,

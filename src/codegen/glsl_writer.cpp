@@ -14,6 +14,9 @@
 namespace aeshna {
 namespace {
 
+/// Leaves room for the last workgroups to count beyond the space without wrapping.
+constexpr std::int64_t kMaxPoints = 0xffff0000;
+
 std::uint32_t wrap_u32(std::int64_t value) { return static_cast<std::uint32_t>(static_cast<std::uint64_t>(value)); }
 
 char type_letter(DType compute) {
@@ -95,17 +98,6 @@ std::string_view glsl_type(DType compute, int width) {
   }
 }
 
-DType kernel_dtype(DType stored) {
-  switch (dtype_info(stored).kind) {
-    case DTypeInfo::Kind::Float: return DType::f32;
-    case DTypeInfo::Kind::Signed: return DType::i32;
-    case DTypeInfo::Kind::Unsigned: return DType::u32;
-    case DTypeInfo::Kind::Bool: return DType::boolean;
-    case DTypeInfo::Kind::Quantized: break;
-  }
-  fail(ErrorCode::Unsupported, "kernels do not read {} yet", dtype_name(stored));
-}
-
 std::string glsl_literal(DType compute, double value) {
   switch (type_letter(compute)) {
     case 'f': {
@@ -128,26 +120,13 @@ std::string glsl_literal(DType compute, double value) {
   }
 }
 
-bool vector_access(const Access& access, std::size_t dim) {
-  if (dim >= access.strides.size() || access.strides[dim] != 1 || access.offset % 4 != 0) return false;
-  for (std::size_t d = 0; d < access.strides.size(); ++d) {
-    if (d != dim && access.strides[d] % 4 != 0) return false;
-  }
-  return std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
-}
-
-bool uniform_access(const Access& access, std::size_t dim) {
-  return (dim >= access.strides.size() || access.strides[dim] == 0) &&
-         std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
-}
-
 KernelWriter::KernelWriter(const KernelSpec& spec, const Caps& caps, bool merge_equal_words)
     : spec_(spec), caps_(caps), merge_(merge_equal_words), views_(spec.fused->operands.size(), 1) {
   push_.push_back(checked_u32(spec.workgroups, "workgroups of a kernel"));
   const FusedKernel& kernel = fused();
-  std::int64_t points = 1;
-  for (std::int64_t extent : kernel.space) points = checked_mul(points, extent, "elements of an iteration space");
-  checked_u32(static_cast<std::uint64_t>(points), "elements of an iteration space (indices are 32-bit)");
+  if (const std::int64_t points = points_of(kernel.space); points > kMaxPoints) {
+    fail(ErrorCode::LimitExceeded, "a kernel of {} points; its indices are 32-bit (at most {})", points, kMaxPoints);
+  }
 
   const auto check_body = [&](const Body& body, std::span<const std::int64_t> space) {
     for (const Instr& instr : body.instrs) {
@@ -209,12 +188,30 @@ std::string KernelWriter::number(std::int64_t value) {
 }
 
 void KernelWriter::define(std::string_view name, std::int64_t value) { defines_ += std::format("#define {} {}\n", name, value); }
+void KernelWriter::define(std::string_view name, std::string_view expression) {
+  defines_ += std::format("#define {} {}\n", name, expression);
+}
 void KernelWriter::extension(std::string_view name) { extensions_.emplace(name); }
 void KernelWriter::add(std::string_view text) { added_ += text; }
 
 void KernelWriter::set_vector_view(std::uint32_t operand) {
   AESHNA_CHECK(operand < views_.size() && fused().operands[operand].elements % 4 == 0);
   views_[operand] = 4;
+}
+
+void KernelWriter::use_vector_views(const Body& body, std::uint32_t dim) {
+  std::vector<bool> used(views_.size(), false), fits(views_.size(), true);
+  const auto visit = [&](std::uint32_t operand, const Access& access) {
+    used.at(operand) = true;
+    fits[operand] = fits[operand] && vector_access(access, dim) && fused().operands[operand].elements % 4 == 0;
+  };
+  for (const Instr& instr : body.instrs) {
+    if (instr.kind == Instr::Kind::Load) visit(instr.operand, instr.access);
+  }
+  for (const Store& store : body.stores) visit(store.operand, store.access);
+  for (std::uint32_t operand = 0; operand < views_.size(); ++operand) {
+    if (used[operand] && fits[operand]) set_vector_view(operand);
+  }
 }
 
 std::string KernelWriter::offset(const Access& access, std::span<const std::string> coords) {
@@ -375,36 +372,45 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
       return text + ")";
     }
     case Instr::Kind::Random: {
-      const auto stream = static_cast<std::uint64_t>(instr.literal);
+      // Element i is word i % 4 of the block with counter (i / 4, step, stream, 0); see ops/random.cpp.
+      const auto scalar = [&](std::size_t i) { return site.width == 1 ? argument(i) : std::format("({}).x", argument(i)); };
+      const std::string rest = std::format("{}, {}u, uvec2({}, {}))", scalar(2), wrap_u32(static_cast<std::int64_t>(instr.literal)),
+                                           scalar(0), scalar(1));
+      if (site.width == 1) return std::format("ae_random({}, {}", offset(instr.access, site.coords), rest);
+      if (vector_access(instr.access, site.vector_dim)) return std::format("ae_random4({}, {}", offset(instr.access, site.coords), rest);
       std::string words;
-      for (int lane = 0; lane < site.width; ++lane) {
-        const std::string component = site.width == 1 ? "" : std::format(".{}", "xyzw"[lane]);
+      for (int lane = 0; lane < 4; ++lane) {
         std::vector<std::string> coords = site.coords;
         if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-        words += std::format("{}ae_random_bits({}, uint({}){}, uint({}){}, uint({}){}, {}u, {}u)", lane == 0 ? "" : ", ",
-                             offset(instr.access, coords), argument(2), component, argument(0), component, argument(1), component,
-                             static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32));
+        words += std::format("{}ae_random({}, {}", lane == 0 ? "" : ", ", offset(instr.access, coords), rest);
       }
-      return site.width == 1 ? words : std::format("{}({})", type, words);
+      return std::format("{}({})", type, words);
     }
     case Instr::Kind::Load:
     case Instr::Kind::Reduce:
     case Instr::Kind::Product: break;
   }
-  fail(ErrorCode::Internal, "a fused body reads a {} that its kernel has not computed", 
+  fail(ErrorCode::Internal, "a fused body reads a {} that its kernel has not computed",
        instr.kind == Instr::Kind::Product ? "product" : "reduction");
 }
 
-std::string KernelWriter::values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted) {
+std::vector<std::uint32_t> KernelWriter::needed(const Body& body, const Site& site, std::span<const std::uint32_t> wanted) {
   std::vector<bool> needed(body.instrs.size(), false);
   for (std::uint32_t instr : wanted) needed.at(instr) = !site.given.contains(instr);
-  std::string text;
   for (std::size_t i = body.instrs.size(); i-- > 0;) {  // arguments precede their users
     if (!needed[i]) continue;
     for (std::uint32_t arg : body.instrs[i].args) needed.at(arg) = needed[arg] || !site.given.contains(arg);
   }
-  for (std::size_t i = 0; i < body.instrs.size(); ++i) {
-    if (!needed[i]) continue;
+  std::vector<std::uint32_t> list;
+  for (std::uint32_t i = 0; i < needed.size(); ++i) {
+    if (needed[i]) list.push_back(i);
+  }
+  return list;
+}
+
+std::string KernelWriter::values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted) {
+  std::string text;
+  for (std::uint32_t i : needed(body, site, wanted)) {
     const Instr& instr = body.instrs[i];
     const std::string variable = site.prefix + std::to_string(i);
     if (instr.kind == Instr::Kind::Load) {
@@ -477,11 +483,17 @@ std::string KernelWriter::declarations() const {
   const FusedKernel& kernel = fused();
   const std::size_t count = kernel.operands.size();
   std::vector<bool> read(count), written(count), aliased(count);
+  std::vector<DType> types(count, DType::u32);
   const auto visit = [&](const Body& body) {
     for (const Instr& instr : body.instrs) {
-      if (instr.kind == Instr::Kind::Load) read.at(instr.operand) = true;
+      if (instr.kind != Instr::Kind::Load) continue;
+      read.at(instr.operand) = true;
+      types[instr.operand] = instr.dtype;
     }
-    for (const Store& store : body.stores) written.at(store.operand) = true;
+    for (const Store& store : body.stores) {
+      written.at(store.operand) = true;
+      types[store.operand] = body.instrs[store.value].dtype;
+    }
   };
   visit(kernel.body);
   visit(kernel.a);
@@ -493,7 +505,7 @@ std::string KernelWriter::declarations() const {
     // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
     text += std::format("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
                         aliased[i] ? "spirv_decorate(20) " : "", i, !written[i] ? "readonly " : !read[i] ? "writeonly " : "", i,
-                        buffer_type(kernel_dtype(kernel.operands[i].dtype), views_[i]), i);
+                        buffer_type(types[i], views_[i]), i);
   }
   std::size_t binding = count;
   if (spec_.workspace_bytes > 0) {

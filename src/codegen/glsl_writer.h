@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/caps.h"
+#include "ir/access.h"
 #include "ir/kernel.h"
 
 namespace aeshna {
@@ -22,8 +23,6 @@ namespace aeshna {
 std::string_view glsl_type(DType compute, int width = 1);
 /// A literal of a compute dtype that denotes exactly round(value); infinities and NaN by bits.
 std::string glsl_literal(DType compute, double value);
-/// f32, i32, u32 or boolean: what a kernel computes with for a stored dtype.
-DType kernel_dtype(DType stored);
 
 /// Where a body is printed.
 struct Site {
@@ -41,7 +40,7 @@ struct Site {
     std::string expression;
     int width = 1;
   };
-  std::map<std::uint32_t, Given> given;
+  std::map<std::uint32_t, Given> given = {};
   std::string indent = "  ";
 };
 
@@ -58,16 +57,21 @@ class KernelWriter {
   /// block is full. Negative numbers wrap: index arithmetic is modulo 2^32.
   std::string number(std::int64_t value);
 
-  void define(std::string_view name, std::int64_t value);  ///< #define name value
+  void define(std::string_view name, std::int64_t value);           ///< #define name value
+  void define(std::string_view name, std::string_view expression);  ///< the same, e.g. of a number()
   void extension(std::string_view name);                   ///< #extension name : require
   void add(std::string_view text);                         ///< functions, shared arrays: before the template, in order of calls
 
   /// Declares the operand's buffer as an array of 4-vectors (default: scalars). Its size must be a multiple of 4. Scalar
   /// accesses still work, at the price of a dynamic component.
   void set_vector_view(std::uint32_t operand);
+  /// set_vector_view for every operand that `body` accesses in aligned runs of 4 along `dim` and in no other way.
+  void use_vector_views(const Body& body, std::uint32_t dim);
   /// Element type of the workspace binding W[] (default float); it is coherent. The counters are C[], coherent uint.
   void set_workspace_type(std::string_view type) { workspace_type_ = type; }
 
+  /// The instructions that values() prints for `wanted`, in order.
+  static std::vector<std::uint32_t> needed(const Body& body, const Site& site, std::span<const std::uint32_t> wanted);
   /// Statements that leave each of `wanted` in a variable, with everything they need, each instruction once.
   std::string values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted);
   /// The variable or expression that holds an instruction's value after values() or stores().
@@ -106,11 +110,5 @@ class KernelWriter {
   std::vector<int> views_;
   std::string workspace_type_ = "float";
 };
-
-/// True if 4 consecutive coordinates of `dim` can be moved as one vector through this access: stride 1 there, every other
-/// stride and the offset divisible by 4, no guard on `dim`.
-bool vector_access(const Access& access, std::size_t dim);
-/// True if the access does not depend on `dim` (stride 0 and no guard on it).
-bool uniform_access(const Access& access, std::size_t dim);
 
 }  // namespace aeshna

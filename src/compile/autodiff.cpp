@@ -2,10 +2,12 @@
 #include <format>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
 #include "compile/stages.h"
+#include "compile/training.h"
 #include "ir/op.h"
 #include "ops/appended.h"
 
@@ -23,7 +25,7 @@ std::string describe(const Node& node) {
 class Differentiator {
  public:
   Differentiator(Graph& graph, Value loss, std::span<const Value> wrt) : graph_(graph), loss_(loss) {
-    for (const Value& value : wrt) wrt_.insert({value.id(), true});
+    for (const Value& value : wrt) wrt_.insert(value.id());
     activate();
   }
 
@@ -146,7 +148,7 @@ class Differentiator {
 
   Graph& graph_;
   Value loss_;
-  std::map<ValueId, bool> wrt_;
+  std::set<ValueId> wrt_;
   std::vector<bool> active_node_;
   std::map<ValueId, Value> adjoints_;
   std::map<NodeId, NodeId> reached_from_;  ///< node -> the consumer through which its first adjoint came
@@ -154,7 +156,7 @@ class Differentiator {
 
 }  // namespace
 
-std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value> wrt, double seed) {
+std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const Value> wrt, double seed) {
   if (!loss || &loss.graph() != &graph) fail(ErrorCode::InvalidArgument, "[gradients] the loss is not a value of this graph");
   if (loss.shape().rank() != 0 || !is_float(loss.dtype())) {
     Error error(ErrorCode::ShapeMismatch, std::format("[gradients] the loss must be a float scalar (rank 0), found {}", loss.type().to_string()));
@@ -174,16 +176,22 @@ std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value
   differentiator.run(graph.constant(seed, loss.dtype()));
 
   std::vector<Value> gradients;
-  for (const Value& value : wrt) {
-    Value gradient = differentiator.adjoint(value.id());
-    if (!gradient) {
-      const Node like = value.node();
-      AppendScope scope(graph, Segment::Backward, like, value.id().node);
-      gradient = graph.constant(0, value.dtype());
-      const auto dims = value.shape().dims();
-      if (!dims.empty()) gradient = expand(gradient, {dims.begin(), dims.end()});
-    }
-    gradients.push_back(gradient);
+  for (const Value& value : wrt) gradients.push_back(differentiator.adjoint(value.id()));
+  return gradients;
+}
+
+Value zero_gradient(Graph& graph, Value value) {
+  const Node like = value.node();
+  AppendScope scope(graph, Segment::Backward, like, value.id().node);
+  const Value zero = graph.constant(0, value.dtype());
+  const auto dims = value.shape().dims();
+  return dims.empty() ? zero : expand(zero, {dims.begin(), dims.end()});
+}
+
+std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value> wrt, double seed) {
+  std::vector<Value> gradients = reaching_gradients(graph, loss, wrt, seed);
+  for (std::size_t i = 0; i < wrt.size(); ++i) {
+    if (!gradients[i]) gradients[i] = zero_gradient(graph, wrt[i]);
   }
   return gradients;
 }

@@ -42,7 +42,7 @@ struct Stage {
   void (*run)(Compilation&);
 };
 
-/// All stages in order: verify, rewrite, differentiate, optimize(r), rewrite, fuse, select, schedule, codegen.
+/// All stages in order: verify, rewrite, train, expand, status, simplify, fuse, select, schedule, plan.
 std::span<const Stage> stages();
 
 /// Runs every stage; verify runs after each graph stage. The user's graph is copied, never changed.

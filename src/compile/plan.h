@@ -86,6 +86,9 @@ struct Plan {
   std::vector<StageTime> times;
   std::vector<std::string> notes;  ///< rejected candidates, copies that replace in-place updates
   std::uint32_t barrier_groups = 0;
+  /// What each check is about, with its source line; word 1 of the state and output "aeshna.status" (i32[2]) is an index into
+  /// this list, word 0 the ErrorCode (0: no check has failed). See compile/reserved.h.
+  std::vector<std::string> checks;
 };
 
 /// Bytes of a tensor on the device: f32/i32/u32 and every narrower or wider integer and boolean take one 32-bit word per

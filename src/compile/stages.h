@@ -12,7 +12,8 @@ namespace aeshna {
 // --- graph -> graph (each returns a new graph built through Rebuilder, ir/rebuild.h)
 /// Dead nodes go; roots are outputs, assigns and other sinks. (dce.cpp)
 std::shared_ptr<Graph> eliminate_dead(const Graph& graph);
-/// Equal nodes (op, inputs, attrs, precision) merge, except random ones and leaves. (cse.cpp)
+/// Equal nodes (op, inputs, attrs; products and composites: precision too) merge, equal constants among them; random nodes,
+/// sinks and the other leaves do not. (cse.cpp)
 std::shared_ptr<Graph> merge_common(const Graph& graph);
 /// Nodes whose inputs are all constants (at most 64 Ki elements) are evaluated by the interpreter. (fold.cpp)
 std::shared_ptr<Graph> fold_constants(const Graph& graph);
@@ -25,14 +26,17 @@ std::shared_ptr<Graph> expand_composites(const Graph& graph);
 /// value. `seed` scales d(loss) (gradient accumulation). An unreached value gets a zero constant. (autodiff.cpp)
 std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value> wrt, double seed = 1);
 
-/// Training stages on a graph that holds the loss: gradients, accumulation, clipping, status word, optimizer updates. (optimizer.cpp in ops/)
-/// check sinks -> the state `aeshna.status`. (status.cpp)
-std::shared_ptr<Graph> lower_checks(const Graph& graph);
+/// Training stages on a graph that holds the loss: gradients, accumulation, clipping, optimizer updates: append_training in training.h.
+
+/// check sinks -> the state and output `aeshna.status` (reserved.h); their messages are appended to `checks`. (status.cpp)
+std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>& checks);
 
 // --- graph -> fused kernels -> specs -> plan
 /// Partitions the nodes of an expanded graph into kernels, in topological order; movement ops and duplicable cheap pointwise
 /// ops may be computed in several kernels. With fusion off every node that is not a leaf gets a kernel of its own. (fuse.cpp)
 std::vector<FusedKernel> fuse(const Graph& graph, const Caps& caps, bool fusion);
+/// A fused kernel as text, for dumps. (print_kernel.cpp)
+std::string print_kernel(const FusedKernel& kernel, const Graph& graph);
 /// One KernelSpec per kernel, the first usable candidate of the anchor's `lower`; kernels whose operands exceed
 /// max_storage_range are split by rows first; what cannot be is Error(LimitExceeded) naming the limit. (select.cpp)
 std::vector<std::pair<FusedKernel, KernelSpec>> select(std::vector<FusedKernel> fused, const Caps& caps, bool tiny_tiles,

@@ -104,6 +104,27 @@ Value accumulate(Graph& graph, Value parameter, Value gradient, Value first) {
   return total;
 }
 
+/// Norm, clipping factor, `ok`, learning rate and step number: rank 0, shared by all parameters.
+UpdateScalars append_update_scalars(Graph& graph, const std::vector<Value>& gradients, const TrainingOptions& train,
+                                    const SourceLine& loss_line) {
+  AppendScope scope(graph, Segment::Update, loss_line);
+  UpdateScalars scalars;
+  if (train.clip_norm || train.check_gradients) {
+    const Value norm = global_norm(gradients);
+    graph.output(reserved::grad_norm, norm);
+    if (train.check_gradients) append_check(graph, logical_not(is_finite(norm)), "non_finite", "gradient norm", loss_line);
+    // torch.nn.utils.clip_grad_norm_
+    if (train.clip_norm) scalars.scale = minimum(*train.clip_norm / (norm + 1e-6), 1.0);
+  }
+  scalars.ok = placeholder(graph, reserved::ok, Segment::Update);
+  scalars.lr = graph.input(reserved::learning_rate, {});
+  const auto counter = graph.leaf(reserved::step);
+  const Value step = counter ? graph.value({*counter, 0}) : graph.state(reserved::step, {}, DType::u32, Init::zeros());
+  scalars.step = cast(step, DType::f32) + 1.0;
+  graph.assign(step, select(scalars.ok, step + 1, step));
+  return scalars;
+}
+
 }  // namespace
 
 const Graph::Output& find_loss(const Graph& graph, std::string_view name) {
@@ -165,7 +186,7 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   const std::vector<Value> reached = reaching_gradients(graph, loss, wrt, accumulating ? 1.0 / train.accumulate : 1.0);
   for (std::size_t i = 0; i < requested.size(); ++i) {
     Value gradient = reached[parameters.size() + i];
-    if (!gradient) gradient = differentiate(graph, loss, {&wrt[parameters.size() + i], 1}).front();
+    if (!gradient) gradient = zero_gradient(graph, wrt[parameters.size() + i]);
     graph.output(joined(reserved::gradient, requested[i]), gradient);
   }
   if (!options.optimizer) {
@@ -195,24 +216,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   }
 
   // --- update
-  AppendScope scope(graph, Segment::Update);
-  UpdateScalars scalars;
-  Value norm;
-  if (train.clip_norm || train.check_gradients) {
-    norm = global_norm(gradients);
-    graph.output(reserved::grad_norm, norm);
-  }
-  if (train.check_gradients) append_check(graph, logical_not(is_finite(norm)), "non_finite", "gradient norm", loss_output.line);
-  // torch.nn.utils.clip_grad_norm_
-  if (train.clip_norm) scalars.scale = minimum(*train.clip_norm / (norm + 1e-6), 1.0);
-  scalars.ok = placeholder(graph, reserved::ok, Segment::Update);
+  UpdateScalars scalars = append_update_scalars(graph, gradients, train, loss_output.line);
   if (!accumulating) put_back_assigns(graph, assigns, scalars.ok);
-
-  scalars.lr = graph.input(reserved::learning_rate, {});
-  const auto counter = graph.leaf(reserved::step);
-  const Value step = counter ? graph.value({*counter, 0}) : graph.state(reserved::step, {}, DType::u32, Init::zeros());
-  scalars.step = cast(step, DType::f32) + 1.0;
-  graph.assign(step, select(scalars.ok, step + 1, step));
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const Attrs attrs = trained[i].node().attrs;
     append_update(graph, *options.optimizer, trained[i], gradients[i], scalars, attrs.get_or("lr_scale", 1.0),

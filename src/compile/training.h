@@ -13,6 +13,9 @@ namespace aeshna {
 /// As differentiate (stages.h), but a value that does not reach the loss has an empty gradient. (autodiff.cpp)
 std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const Value> wrt, double seed);
 
+/// Zeros of the type of `value`. (autodiff.cpp)
+Value zero_gradient(Graph& graph, Value value);
+
 /// Appends gradients, their accumulation and clipping, the checks of loss and gradient norm, and the optimizer's updates
 /// (none without options.optimizer: then the gradients are outputs). Whatever a step assigns depends on the placeholder
 /// inputs `aeshna.ok` / `aeshna.micro_ok`, which lower_checks replaces once composites, and so all checks, are expanded.

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,6 +111,18 @@ class Device {
   /// Bytes of device memory this process uses according to the driver; nullopt when it cannot tell.
   virtual std::optional<std::uint64_t> memory_in_use() { return std::nullopt; }
   virtual DeviceCounters counters() const = 0;
+
+  /// One object that the layer above keeps with the device for all who use it (the runtime: compiled kernels). `make` is
+  /// called at the first use. It goes with the device, after its last submission; it must not own the device.
+  std::shared_ptr<void> attached(const std::function<std::shared_ptr<void>()>& make) {
+    const std::lock_guard lock(attached_mutex_);
+    if (!attached_) attached_ = make();
+    return attached_;
+  }
+
+ private:
+  std::mutex attached_mutex_;
+  std::shared_ptr<void> attached_;
 };
 
 /// Opens by request (see DeviceRequest). Throws Error(NoDevice) listing what exists and why nothing matched.

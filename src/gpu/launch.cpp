@@ -16,8 +16,8 @@ std::array<std::uint32_t, 3> fold_groups(std::uint64_t count, const Caps& caps) 
   const std::uint64_t max_x = caps.max_groups[0], max_y = caps.max_groups[1], max_z = caps.max_groups[2];
   if (count > max_linear)
     fail(ErrorCode::LimitExceeded, "{} workgroups do not fit the 32-bit linear workgroup index", count);
-  // The fewest slices z, then the fewest rows y, then the narrowest row x: each division rounds up by less than one row.
-  // Stepping z up until the rounding fits 32 bits terminates at once in practice: the excess is below y * z.
+  // The fewest slices z, then the fewest rows y, then the narrowest row x: each division rounds up, so that fewer than
+  // y * z workgroups are wasted. The rounded product must fit 32 bits too, or linear ids would wrap and run twice.
   const std::uint64_t plane = std::min(max_x * max_y, max_linear);
   const std::uint64_t z = ceil_div(count, plane);
   if (z <= max_z) {

@@ -1,6 +1,5 @@
 #include "gpu/limits.h"
 
-#include <algorithm>
 #include <format>
 
 #include "base/fail.h"
@@ -89,7 +88,6 @@ const char* memory_kind_name(MemoryKind kind) {
 }
 
 void check_kernel(const KernelDesc& desc, const Caps& caps) {
-  if (desc.spirv.empty()) fail(ErrorCode::InvalidArgument, "kernel {}: no SPIR-V", desc.name);
   check_workgroup(desc.name, desc.local, desc.shared_bytes, desc.push_bytes, desc.bindings, caps);
 }
 

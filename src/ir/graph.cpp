@@ -36,6 +36,24 @@ void set_init(Attrs& attrs, const Init& init) {
   attrs.set("init_b", init.b);
 }
 
+/// Only a state or a parameter, only with its own type, only once.
+void check_assign(const Graph& graph, const Node& node, const InferContext& context) {
+  const Node& leaf = graph.node(node.inputs[0].node);
+  if (!is_state(leaf) && !is_parameter(leaf)) {
+    context.fail(ErrorCode::InvalidArgument, "the target is a result of '" + leaf.op->name + "'; only a state or a parameter can be assigned");
+  }
+  if (context.inputs[0] != context.inputs[1]) {
+    const bool dtypes = context.inputs[0].dtype != context.inputs[1].dtype;
+    context.fail(dtypes ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
+                 "'" + leaf.name + "' has type " + context.inputs[0].to_string() + ", the new value " + context.inputs[1].to_string());
+  }
+  for (const NodeId other : graph.assigns()) {
+    if (graph.node(other).inputs[0] == node.inputs[0]) {
+      context.fail(ErrorCode::InvalidArgument, "'" + leaf.name + "' is assigned already, at " + graph.node(other).line.to_string());
+    }
+  }
+}
+
 }  // namespace
 
 std::string SourceLine::to_string() const { return file.empty() ? "?" : file + ":" + std::to_string(line); }
@@ -75,6 +93,7 @@ NodeId GraphAccess::append(Graph& graph, Node node) {
                                                  (op.min_inputs == op.max_inputs ? "" : most) + " operands, got " +
                                                  std::to_string(count));
   }
+  if (op.name == "assign") check_assign(graph, node, context);
   node.results = op.infer(context);
 
   const auto id = static_cast<NodeId>(graph.nodes_.size());
@@ -85,23 +104,8 @@ NodeId GraphAccess::append(Graph& graph, Node node) {
                                                    graph.node(graph.leaves_.at(node.name)).line.to_string());
     }
   } else if (op.name == "assign") {
-    const Node& leaf = graph.node(node.inputs.at(0).node);
-    if (!is_state(leaf) && !is_parameter(leaf)) {
-      context.fail(ErrorCode::InvalidArgument, "the target is a result of '" + leaf.op->name + "'; only a state or a parameter can be assigned");
-    }
-    if (types.at(0) != types.at(1)) {
-      const bool shapes = types[0].dtype == types[1].dtype;
-      context.fail(shapes ? ErrorCode::ShapeMismatch : ErrorCode::DTypeMismatch,
-                   "'" + leaf.name + "' has type " + types[0].to_string() + ", the new value " + types[1].to_string());
-    }
-    for (const NodeId other : graph.assigns_) {
-      if (graph.node(other).inputs[0] == node.inputs[0]) {
-        context.fail(ErrorCode::InvalidArgument, "'" + leaf.name + "' is assigned already, at " + graph.node(other).line.to_string());
-      }
-    }
     graph.assigns_.push_back(id);
   }
-  if (node.origins.empty()) node.origins = {id};
   graph.nodes_.push_back(std::move(node));
   return id;
 }
@@ -149,7 +153,12 @@ Value Graph::parameter(std::string_view name, Shape shape, ParameterOptions opti
   });
 }
 
-Value Graph::constant(Literal value, Loc loc) { return add("constant", {}, {{"value", std::move(value)}}, loc); }
+Value Graph::constant(Literal value, Loc loc) {
+  return at_line(loc, [&] {
+    if (value.bytes().empty() && value.type().shape.elements() != 0) fail(ErrorCode::InvalidArgument, "[constant] the literal holds no data");
+    return add("constant", {}, {{"value", std::move(value)}}, loc);
+  });
+}
 
 Value Graph::constant(double value, DType dtype, Loc loc) {
   return at_line(loc, [&] { return constant(Literal::scalar(value, dtype), loc); });

@@ -11,7 +11,7 @@ namespace aeshna {
 class GraphAccess {
  public:
   /// Checks the node (arity, operands, infer; fills `results`, raises `segment` to that of its inputs), registers a leaf or an
-  /// assign, and appends it. Names get no scope prefix; an empty `origins` becomes the node itself.
+  /// assign, and appends it. Names get no scope prefix.
   static NodeId append(Graph& graph, Node node);
   static void add_output(Graph& graph, Graph::Output output);
   static std::vector<Node>& nodes(Graph& graph) { return graph.nodes_; }

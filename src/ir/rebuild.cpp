@@ -11,10 +11,10 @@ namespace aeshna {
 namespace {
 constexpr ValueId kNothing{UINT32_MAX, 0};
 
-/// `node` of the target also stands for `old`.
-void absorb(Node& node, NodeId id, const Node& old) {
-  if (node.origins == std::vector<NodeId>{id}) node.origins.clear();  // built with Graph::add: no origin of its own
-  for (const NodeId origin : old.origins) {
+/// `node` of the target also stands for node `id` of the source.
+void absorb(Node& node, const Node& old, NodeId id) {
+  const std::vector<NodeId> origins = old.origins.empty() ? std::vector{id} : old.origins;
+  for (const NodeId origin : origins) {
     if (!std::ranges::contains(node.origins, origin)) node.origins.push_back(origin);
   }
   node.precision = std::max(node.precision, old.precision);
@@ -60,7 +60,7 @@ void Rebuilder::map(NodeId old, std::vector<Value> replacement) {
     }
   }
   auto& nodes = GraphAccess::nodes(*target_);
-  for (NodeId id = appended_from_; id < nodes.size(); ++id) absorb(nodes[id], id, node);
+  for (NodeId id = appended_from_; id < nodes.size(); ++id) absorb(nodes[id], node, old);
   appended_from_ = static_cast<NodeId>(nodes.size());
 
   map_[old].clear();

@@ -83,7 +83,7 @@ vec4 w_quad(uint first, uint tl, uint k) {
 #endif
 
 void main() {
-  const uint group = GROUP_INDEX;
+  const uint group = ae_group();
   if (group >= P.groups) return;
   const uint thread = gl_LocalInvocationIndex;
 #if SPLIT

@@ -35,7 +35,7 @@ void finish(uint m, uint n, vec4 value) {
 }
 
 void main() {
-  const uint group = GROUP_INDEX;
+  const uint group = ae_group();
   if (group >= P.groups) return;
   const uint thread = gl_LocalInvocationIndex;
 

@@ -22,12 +22,12 @@ Expr cast_to(const Expr& x, DType dtype) {
   return x.value.dtype() == dtype ? x : apply("cast", {x}, {{"dtype", dtype}});
 }
 
-Expr reshape_to(const Expr& x, const Shape& shape) {
+Expr reshape_to(const Expr& x, Shape shape) {
   if (x.shape() == shape) return x;
   return apply("reshape", {x}, {{"dims", std::vector<std::int64_t>(shape.begin(), shape.end())}});
 }
 
-Expr expand_to(const Expr& x, const Shape& shape) {
+Expr expand_to(const Expr& x, Shape shape) {
   if (x.shape() == shape) return x;
   return apply("expand", {x}, {{"dims", std::vector<std::int64_t>(shape.begin(), shape.end())}});
 }
@@ -36,7 +36,7 @@ Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, 
   return apply(op, {x}, {{"axes", std::move(axes)}, {"keepdims", keepdims}});
 }
 
-Expr sum_to(const Expr& dy, const Shape& shape) {
+Expr sum_to(const Expr& dy, Shape shape) {
   const Shape from = dy.shape();
   if (from == shape) return dy;
   const int added = from.rank() - shape.rank();
@@ -48,7 +48,7 @@ Expr sum_to(const Expr& dy, const Shape& shape) {
 }
 
 void op_error(ErrorCode code, std::string_view op, std::string message, const std::source_location& line) {
-  throw Error(code, std::format("[{}] {}", op, message)).context("built at " + SourceLine(line).to_string());
+  throw Error(code, std::format("[{}] {}", op, message)).context("the call at " + SourceLine(line).to_string());
 }
 
 std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> operands, std::optional<DType> dtype) {

@@ -23,7 +23,7 @@ struct Expr {
 
   Expr() = default;
   Expr(const BuildContext& c, Value v) : context(&c), value(v) {}
-  const Shape& shape() const { return value.shape(); }
+  Shape shape() const { return value.shape(); }  // a copy: appending nodes moves the graph's own
   Expr number(double v) const { return {*context, context->scalar(v, value.dtype())}; }
 };
 
@@ -44,12 +44,12 @@ inline Expr where(const Expr& condition, const Expr& a, const Expr& b) { return 
 inline Expr where(const Expr& condition, const Expr& a, double b) { return where(condition, a, a.number(b)); }
 inline Expr where(const Expr& condition, double a, const Expr& b) { return where(condition, b.number(a), b); }
 Expr cast_to(const Expr& x, DType dtype);
-Expr reshape_to(const Expr& x, const Shape& shape);
-Expr expand_to(const Expr& x, const Shape& shape);
+Expr reshape_to(const Expr& x, Shape shape);
+Expr expand_to(const Expr& x, Shape shape);
 /// op: sum, max, ...
 Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, bool keepdims);
 /// The gradient of a broadcast operand: dy summed over the axes that broadcasting added or stretched.
-Expr sum_to(const Expr& dy, const Shape& shape);
+Expr sum_to(const Expr& dy, Shape shape);
 
 // ---- the public functions
 

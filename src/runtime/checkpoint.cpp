@@ -124,6 +124,13 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
   };
   for (const std::string& name : demand.required) want(name, true);
   for (const std::string& name : demand.optional) want(name, false);
+  if (!demand.allow_training_state && info.micro_step >= static_cast<std::int64_t>(demand.accumulate)) {
+    problems.add(ErrorCode::InvalidArgument, "saved after {} micro-steps of an update; this session accumulates {}", info.micro_step,
+                 demand.accumulate);
+  }
+  if (info.micro_step > 0) {
+    for (const std::string& name : demand.accumulating) want(name, true);
+  }
   for (const SafetensorsEntry& entry : file.tensors()) {
     if (known.contains(entry.name) || (demand.allow_training_state && entry.name.starts_with("aeshna."))) continue;
     problems.add(ErrorCode::NotFound, "unknown: '{}' {}", entry.name, entry.type.to_string());
@@ -141,6 +148,8 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
   return info;
 }
 
+CheckpointInfo read_checkpoint_info(const std::filesystem::path& file) { return parse_info(SafetensorsFile(file)); }
+
 void save_weights(Weights::Impl& store, const std::filesystem::path& file, bool states) {
   const std::vector<std::string> names = store.names([states](const Weights::Impl::Tensor& t) { return states || t.parameter; });
   CheckpointInfo info;
@@ -152,7 +161,9 @@ void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
   const std::vector<std::string> parameters = store.names([](const Weights::Impl::Tensor& t) { return t.parameter; });
   if (!parameters.empty()) {
     const std::vector<std::string> states = store.names([](const Weights::Impl::Tensor& t) { return !t.parameter; });
-    CheckpointDemand demand{.required = parameters, .optional = {}, .allow_training_state = true, .optimizer = {}};
+    CheckpointDemand demand;
+    demand.required = parameters;
+    demand.allow_training_state = true;
     std::ranges::copy_if(states, std::back_inserter(demand.optional), [](const std::string& n) { return !n.starts_with("aeshna."); });
     read_checkpoint(store, path, demand);
     return;

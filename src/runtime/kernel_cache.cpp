@@ -11,20 +11,28 @@
 namespace aeshna {
 namespace {
 
-std::string cache_key(const PlanKernel& kernel) {
-  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2],
-                     kernel.source.push.size());
+std::string cache_key(const PlanKernel& kernel, std::uint32_t push_bytes) {
+  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2], push_bytes);
+}
+
+/// Of each kernel: the steps that share it have the same push block.
+std::vector<std::uint32_t> push_sizes(const Plan& plan) {
+  std::vector<std::uint32_t> bytes(plan.kernels.size());
+  for (const PlanStep& step : plan.steps) {
+    if (step.kind == PlanStep::Kind::Dispatch) bytes.at(step.kernel) = static_cast<std::uint32_t>(step.push.size() * 4);
+  }
+  return bytes;
 }
 
 }  // namespace
 
-std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel) {
+std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel, std::uint32_t push_bytes) {
   try {
     const std::vector<std::uint32_t> spirv = spirv_.get(kernel.source, kernel.name);
     return device.create_kernel({.name = kernel.name,
                                  .spirv = spirv,
                                  .bindings = kernel.source.bindings,
-                                 .push_bytes = static_cast<std::uint32_t>(kernel.source.push.size() * 4),
+                                 .push_bytes = push_bytes,
                                  .local = kernel.local,
                                  .shared_bytes = kernel.shared_bytes,
                                  .full_subgroups = kernel.needs_subgroups});
@@ -33,13 +41,15 @@ std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanK
   }
 }
 
-std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, std::span<const PlanKernel> kernels, int threads) {
+std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, const Plan& plan, int threads) {
+  const std::vector<PlanKernel>& kernels = plan.kernels;
+  const std::vector<std::uint32_t> push_bytes = push_sizes(plan);
   std::vector<std::shared_ptr<gpu::Kernel>> result(kernels.size());
   std::vector<std::size_t> missing;
   {
     const std::scoped_lock lock(mutex_);
     for (std::size_t i = 0; i < kernels.size(); ++i) {
-      const auto found = kernels_.find(cache_key(kernels[i]));
+      const auto found = kernels_.find(cache_key(kernels[i], push_bytes[i]));
       if (found == kernels_.end()) {
         missing.push_back(i);
       } else {
@@ -55,7 +65,7 @@ std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, 
   const auto work = [&] {
     for (std::size_t i = next++; i < missing.size() && !failed; i = next++) {
       try {
-        result[missing[i]] = build(device, kernels[missing[i]]);
+        result[missing[i]] = build(device, kernels[missing[i]], push_bytes[missing[i]]);
       } catch (...) {
         const std::scoped_lock lock(error_mutex);
         if (!failed.exchange(true)) error = std::current_exception();
@@ -70,10 +80,11 @@ std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, 
   }
   if (error) std::rethrow_exception(error);
 
+  if (!missing.empty()) unsaved_ = true;
   const std::scoped_lock lock(mutex_);
   for (const std::size_t i : missing) {
     // Another session may have built the same kernel meanwhile: the first one stays.
-    result[i] = kernels_.try_emplace(cache_key(kernels[i]), result[i]).first->second;
+    result[i] = kernels_.try_emplace(cache_key(kernels[i], push_bytes[i]), result[i]).first->second;
   }
   return result;
 }

@@ -4,8 +4,10 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/names.h"
 #include "compile/plan.h"
+#include "compile/reserved.h"
 #include "ir/leaf.h"
 #include "runtime/checkpoint.h"
 #include "runtime/initial.h"
@@ -15,7 +17,19 @@
 namespace aeshna {
 
 Weights::Impl::Impl(Device device_handle, std::uint64_t seed_value)
-    : device(std::move(device_handle)), seed(seed_value), kernels(std::make_shared<KernelCache>(env_cache_dir())) {}
+    : device(std::move(device_handle)), seed(seed_value) {
+  kernels = std::static_pointer_cast<KernelCache>(
+      device.impl().attached([] { return std::make_shared<KernelCache>(env_cache_dir()); }));
+}
+
+Weights::Impl::~Impl() {
+  if (!kernels->take_unsaved()) return;
+  try {
+    device.impl().save_pipeline_cache();
+  } catch (const Error& e) {  // the next run compiles again
+    log(LogLevel::Warning, "the pipeline cache was not saved: {}", e.what());
+  }
+}
 
 Weights::Impl::Tensor& Weights::Impl::find(std::string_view name) {
   const std::scoped_lock lock(mutex);
@@ -93,10 +107,14 @@ void Weights::Impl::write(std::span<const std::pair<std::string, Literal>> value
   for (Tensor* tensor : written) ++tensor->version;
 }
 
-gpu::Ticket Weights::Impl::submit(std::span<gpu::CommandList* const> lists) {
+gpu::Ticket Weights::Impl::submit(std::span<gpu::CommandList* const> lists, std::span<const std::size_t> cuts) {
   const std::scoped_lock lock(mutex);
-  last = device.impl().submit(lists);
-  return last;
+  std::size_t begin = 0;
+  for (const std::size_t end : cuts) {
+    last = device.impl().submit(lists.subspan(begin, end - begin));
+    begin = end;
+  }
+  return last = device.impl().submit(lists.subspan(begin));
 }
 
 Weights::Weights(const Graph& graph, WeightsOptions options)
@@ -111,6 +129,7 @@ void Weights::add(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const bool parameter = is_parameter(node);
     if (!parameter && !is_state(node)) continue;
+    if (node.name == reserved::status) continue;  // each session has its own
     const TensorType& type = node.results.at(0);
     if (contains(node.name)) {
       const Impl::Tensor& present = impl_->find(node.name);

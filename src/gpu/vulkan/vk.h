@@ -6,6 +6,10 @@
 
 #include <volk.h>
 
+#if defined(__GNUC__)  // Vulkan's own idiom in this folder: `VkThing thing{VK_STRUCTURE_TYPE_THING};`, the rest zero
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+
 namespace aeshna::gpu::vk {
 
 /// "VK_ERROR_DEVICE_LOST"; "VkResult -1234" for values this build does not know.

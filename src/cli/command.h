@@ -1,0 +1,33 @@
+#pragma once
+// The program's commands: one file each. A command registers its options and, when chosen, sets the action to run.
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "aeshna/device.h"
+
+namespace aeshna::cli {
+
+/// Options that every command takes.
+struct Globals {
+  std::string device;
+  bool validation = false;
+  bool quiet = false;
+  DeviceRequest request() const { return {.selector = device, .caps = {}, .validation = validation}; }
+};
+
+/// Returns the exit status; throws Error.
+using Action = std::function<int()>;
+
+inline constexpr int kFailed = 1;         ///< an Error, or a check that failed
+inline constexpr int kUsage = 2;          ///< wrong arguments
+inline constexpr int kInterrupted = 130;  ///< 128 + SIGINT, as shells expect
+
+/// Each adds one command to `app`. `globals` and `action` must outlive the parse.
+void add_devices(CLI::App& app, const Globals& globals, Action& action);
+void add_info(CLI::App& app, const Globals& globals, Action& action);
+void add_train(CLI::App& app, const Globals& globals, Action& action);
+void add_dump(CLI::App& app, const Globals& globals, Action& action);
+void add_check(CLI::App& app, const Globals& globals, Action& action);
+
+}  // namespace aeshna::cli

@@ -1,0 +1,115 @@
+// aeshna info FILE: what is in a file that Aeshna reads.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <format>
+#include <fstream>
+#include <map>
+
+#include "base/byte_reader.h"
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/text.h"
+#include "io/safetensors.h"
+#include "ir/leaf.h"
+#include "ir/op.h"
+
+namespace aeshna::cli {
+namespace {
+
+constexpr std::string_view kGraphHeader = "aeshna graph ";
+constexpr std::uint64_t kMaxGraphBytes = 1ull << 30;
+
+/// The first bytes of a file (fewer if it is shorter).
+std::string read_start(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    read_file(path, 0);  // says why
+    fail(ErrorCode::Io, "{}: cannot be opened", path.string());
+  }
+  std::string start(16, '\0');
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<std::size_t>(file.gcount()));
+  return start;
+}
+
+/// What a file that is not read seems to be.
+std::string_view foreign_format(std::string_view start) {
+  struct Magic {
+    std::string_view bytes, name;
+  };
+  static constexpr std::array<Magic, 6> table = {{{"GGUF", "a GGUF file"},
+                                                  {"PK\x03\x04", "a zip archive, as PyTorch writes"},
+                                                  {"\x80\x02", "a Python pickle"},
+                                                  {"\x89HDF", "an HDF5 file"},
+                                                  {"\x93NUMPY", "a NumPy array"},
+                                                  {"\x1f\x8b", "a gzip file"}}};
+  const auto found = std::ranges::find_if(table, [&](const Magic& magic) { return start.starts_with(magic.bytes); });
+  return found == table.end() ? "of an unknown format" : found->name;
+}
+
+std::string describe_safetensors(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "bytes"}};
+  std::int64_t elements = 0;
+  std::uint64_t bytes = 0;
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    rows.push_back({entry.name, std::string(dtype_name(entry.type.dtype)), entry.type.shape.to_string(), std::to_string(entry.end - entry.begin)});
+    elements += entry.type.shape.elements();
+    bytes += entry.end - entry.begin;
+  }
+  std::string text = std::format("{}: safetensors{}, {} tensors, {} elements, {}\n", path.string(),
+                                 file.metadata().contains("aeshna") ? " (an Aeshna checkpoint)" : "", file.tensors().size(),
+                                 format_count(elements), format_bytes(bytes));
+  if (!file.tensors().empty()) text += '\n' + format_table(rows);
+  if (!file.metadata().empty()) text += "\nmetadata\n";
+  for (const auto& [key, value] : file.metadata()) text += std::format("  {} = {}\n", key, value);
+  return text;
+}
+
+std::string describe_graph(const std::filesystem::path& path) {
+  const std::vector<std::byte> bytes = read_file(path, kMaxGraphBytes);
+  Graph graph;
+  try {
+    parse_graph({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, graph);
+  } catch (Error& error) {
+    throw error.context(path.string());
+  }
+  std::vector<std::vector<std::string>> leaves = {{"kind", "name", "type"}};
+  std::map<std::string, std::int64_t> ops;
+  for (const Node& node : graph.nodes()) {
+    ++ops[node.op->name];
+    if (is_input(node) || is_parameter(node) || is_state(node)) leaves.push_back({node.op->name, node.name, node.results[0].to_string()});
+  }
+  for (const Graph::Output& output : graph.outputs()) leaves.push_back({"output", output.name, graph.type(output.value).to_string()});
+  std::string text = std::format("{}: text graph, {} nodes\n\n{}\nops\n", path.string(), graph.nodes().size(), format_table(leaves));
+  for (const auto& [name, count] : ops) text += std::format("  {:>5} {}\n", count, name);
+  return text;
+}
+
+std::string describe_file(const std::string& name) {
+  const std::filesystem::path path = name;
+  const std::string start = read_start(path);
+  // safetensors: eight bytes of header length (always below 4 GiB), then the JSON header.
+  if (start.size() > 8 && start.substr(4, 5) == std::string_view("\0\0\0\0{", 5)) return describe_safetensors(path);
+  if (start.starts_with(kGraphHeader)) return describe_graph(path);
+  if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
+  fail(ErrorCode::Unsupported, "{} is {}; safetensors files and text graphs are read", name, foreign_format(start));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, const Globals&, Action& action) {
+  CLI::App* command = app.add_subcommand("info", "Show what is in a checkpoint, a safetensors file or a text graph");
+  auto file = std::make_shared<std::string>();
+  command->add_option("file", *file)->required()->type_name("FILE");
+  command->callback([&action, file] {
+    action = [file] {
+      std::fputs(describe_file(*file).c_str(), stdout);
+      return 0;
+    };
+  });
+}
+
+}  // namespace aeshna::cli

@@ -1,0 +1,21 @@
+#pragma once
+
+namespace aeshna::cli {
+
+/// While it lives, the first SIGINT (or SIGTERM) only sets a flag, so that a step can end and a checkpoint be written; the
+/// second one ends the program. One at a time.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+  bool requested() const;
+  int status() const;  ///< exit status of a program stopped by that signal, 128 + its number
+
+ private:
+  void (*old_int_)(int);
+  void (*old_term_)(int);
+};
+
+}  // namespace aeshna::cli

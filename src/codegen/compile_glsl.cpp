@@ -1,0 +1,92 @@
+// glslang in process.
+#include <algorithm>
+#include <charconv>
+#include <format>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <glslang/Public/ResourceLimits.h>
+#include <glslang/Public/ShaderLang.h>
+#include <glslang/SPIRV/GlslangToSpv.h>
+
+#include "base/fail.h"
+#include "codegen/codegen.h"
+
+namespace aeshna {
+namespace {
+
+void initialize() {
+  static std::once_flag once;
+  std::call_once(once, [] { AESHNA_CHECK(glslang::InitializeProcess()); });
+}
+
+/// The lines that the log complains of ("ERROR: name:12: ..."), three around each, numbered.
+std::string excerpt(std::string_view source, std::string_view log) {
+  std::set<std::size_t> wanted;
+  for (std::size_t at = log.find("ERROR: "); at != std::string_view::npos; at = log.find("ERROR: ", at + 1)) {
+    const std::size_t colon = log.find(':', at + 7);
+    if (colon == std::string_view::npos) break;
+    std::size_t line = 0;
+    std::from_chars(log.data() + colon + 1, log.data() + log.size(), line);
+    if (line == 0 || wanted.size() > 40) continue;
+    for (std::size_t near = line > 3 ? line - 3 : 1; near <= line + 3; ++near) wanted.insert(near);
+  }
+  std::string text;
+  std::size_t number = 1;
+  for (std::size_t start = 0; start < source.size(); ++number) {
+    const std::size_t end = std::min(source.find('\n', start), source.size());
+    if (wanted.contains(number)) text += std::format("{:5} | {}\n", number, source.substr(start, end - start));
+    start = end + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view name) {
+  initialize();
+  const std::string label(name);
+  const char* text = glsl.data();
+  const char* label_text = label.c_str();
+  const int length = static_cast<int>(glsl.size());
+
+  glslang::TShader shader(EShLangCompute);
+  shader.setStringsWithLengthsAndNames(&text, &length, &label_text, 1);
+  shader.setEnvInput(glslang::EShSourceGlsl, EShLangCompute, glslang::EShClientVulkan, 460);
+  shader.setEnvClient(glslang::EShClientVulkan, glslang::EShTargetVulkan_1_2);
+  shader.setEnvTarget(glslang::EShTargetSpv, glslang::EShTargetSpv_1_5);
+  constexpr auto kMessages = static_cast<EShMessages>(EShMsgSpvRules | EShMsgVulkanRules);
+  const auto check = [&](bool ok, const char* what, std::string log) {
+    if (ok) return;
+    fail(ErrorCode::Internal, "kernel '{}' does not {}:\n{}{}", name, what, log, excerpt(glsl, log));
+  };
+  check(shader.parse(GetDefaultResources(), 460, false, kMessages), "compile", shader.getInfoLog());
+  glslang::TProgram program;
+  program.addShader(&shader);
+  check(program.link(kMessages), "link", program.getInfoLog());
+
+  glslang::SpvOptions options;
+  options.disableOptimizer = true;  // drivers optimize; time to the first step counts
+  options.stripDebugInfo = true;
+  std::vector<std::uint32_t> spirv;
+  spv::SpvBuildLogger logger;
+  glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), spirv, &logger, &options);
+  const std::string messages = logger.getAllMessages();
+  check(!spirv.empty() && messages.find("error") == std::string::npos, "translate to SPIR-V", messages);
+  return spirv;
+}
+
+void warm_up_glslang() {
+  // The first shader builds glslang's tables of built-in functions, later ones share them; a compilation that comes meanwhile
+  // waits inside glslang. The thread is joined when the program ends.
+  static const std::jthread worker([] {
+    try {
+      compile_glsl("#version 460\nlayout(local_size_x = 1) in;\nvoid main() {}\n", "warm-up");
+    } catch (const std::exception&) {  // the first real kernel reports what is wrong
+    }
+  });
+}
+
+}  // namespace aeshna

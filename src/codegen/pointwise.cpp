@@ -1,0 +1,38 @@
+// Pointwise kernels: the body at every point of the space, or at every fourth with 4-vectors.
+#include <format>
+#include <numeric>
+
+#include "codegen/families.h"
+
+namespace aeshna {
+
+KernelSource generate_pointwise(KernelWriter& writer) {
+  const FusedKernel& kernel = writer.fused();
+  const int width = static_cast<int>(writer.spec().constant("WIDTH"));
+  const std::int64_t runs = writer.spec().constant("RUNS");
+  std::vector<std::int64_t> extents = kernel.space;
+  if (width == 4) extents.back() /= 4;
+
+  Site site{.coords = {}, .width = width, .vector_dim = static_cast<std::uint32_t>(extents.empty() ? 0 : extents.size() - 1)};
+  for (std::size_t d = 0; d < extents.size(); ++d) site.coords.push_back(std::format("c{}", d));
+  std::string text = "void compute(uint point) {\n";
+  if (width == 4) {
+    writer.use_vector_views(kernel.body, site.vector_dim);
+    std::vector<std::string> names = site.coords;
+    names.back() = "quad";
+    text += writer.split_index("point", extents, names, site.indent);
+    text += std::format("{}uint {} = quad * 4u;\n", site.indent, site.coords.back());
+  } else {
+    text += writer.split_index("point", extents, site.coords, site.indent);
+  }
+  std::vector<std::uint32_t> all(kernel.body.stores.size());
+  std::iota(all.begin(), all.end(), 0u);
+  text += writer.stores(kernel.body, site, all);
+  writer.add(text + "}\n");
+
+  writer.define("POINTS", writer.number(points_of(extents)));
+  writer.define("RUNS", runs <= 4 ? std::format("{}u", runs) : writer.number(runs));
+  return writer.finish("pointwise");
+}
+
+}  // namespace aeshna

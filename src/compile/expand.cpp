@@ -1,0 +1,60 @@
+// Composites become primitives.
+#include <format>
+
+#include "base/fail.h"
+#include "compile/stages.h"
+#include "ir/op.h"
+#include "ir/rebuild.h"
+
+namespace aeshna {
+
+namespace {
+
+bool has_composites(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const Node& node) { return node.op->kind == OpKind::Composite; });
+}
+
+/// One level: expansions may hold composites again.
+std::shared_ptr<Graph> expand_once(const Graph& graph) {
+  Rebuilder rebuild(graph);
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const auto id = static_cast<NodeId>(i);
+    const Node& node = graph.node(id);
+    if (node.op->kind != OpKind::Composite) {
+      rebuild.copy(id);
+      continue;
+    }
+    if (!node.op->expand) fail(ErrorCode::Internal, "[{}] is a composite without an expansion", node.op->name);
+    std::vector<Value> inputs;
+    for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input));
+    Node like = node;
+    like.name.clear();
+    const std::vector<Value> results = node.op->expand(BuildContext{rebuild.target(), like}, inputs);
+    if (results.size() != node.results.size()) {
+      fail(ErrorCode::Internal, "[{}] expands to {} results instead of {}", node.op->name, results.size(), node.results.size());
+    }
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      if (results[r].type() != node.results[r]) {
+        Error error(ErrorCode::Internal, std::format("[{}] expands to {} instead of {}", node.op->name, results[r].type().to_string(),
+                                                     node.results[r].to_string()));
+        throw error.context("the call at " + node.line.to_string());
+      }
+    }
+    rebuild.map(id, results);
+  }
+  return rebuild.finish();
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> expand_composites(const Graph& graph) {
+  constexpr int kMaxDepth = 32;  // a composite that expands to itself is a bug, not a hang
+  std::shared_ptr<Graph> expanded = expand_once(graph);
+  for (int depth = 1; has_composites(*expanded); ++depth) {
+    AESHNA_CHECK(depth < kMaxDepth);
+    expanded = expand_once(*expanded);
+  }
+  return expanded;
+}
+
+}  // namespace aeshna

@@ -1,0 +1,79 @@
+// Fused kernels as text, for `aeshna dump --stage fuse`.
+#include <format>
+
+#include "compile/stages.h"
+#include "ir/op.h"
+
+namespace aeshna {
+
+namespace {
+
+std::string list(std::span<const std::int64_t> values) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < values.size(); ++i) text += std::format("{}{}", i == 0 ? "" : ", ", values[i]);
+  return text + "]";
+}
+
+std::string access(const Access& a) {
+  std::string text = list(a.strides);
+  if (a.offset != 0) text += std::format(" + {}", a.offset);
+  for (const Access::Guard& guard : a.guards) text += std::format(" if {} <= x{} < {}", guard.low, guard.dim, guard.high);
+  if (!a.guards.empty()) text += std::format(" else {}", a.fill);
+  return text;
+}
+
+std::string_view reduce_name(ReduceKind kind) {
+  constexpr std::string_view kNames[] = {"sum", "max", "min", "prod", "argmax", "argmin"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string instruction(const Instr& i) {
+  switch (i.kind) {
+    case Instr::Kind::Load: return std::format("load @{} {}", i.operand, access(i.access));
+    case Instr::Kind::Literal: return std::format("{}", i.literal);
+    case Instr::Kind::Index: return std::format("index x{}", i.dim);
+    case Instr::Kind::Op: return i.op->name;
+    case Instr::Kind::Reduce: return std::format("reduce {}", reduce_name(i.reduce));
+    case Instr::Kind::Product: return "product";
+    case Instr::Kind::Random: return std::format("random stream {}", i.literal);
+  }
+  return "?";
+}
+
+std::string body(std::string_view name, const Body& b) {
+  std::string text;
+  for (std::size_t i = 0; i < b.instrs.size(); ++i) {
+    text += std::format("  {}{} = {}", name, i, instruction(b.instrs[i]));
+    for (const std::uint32_t arg : b.instrs[i].args) text += std::format(" {}{}", name, arg);
+    text += std::format(" : {}\n", dtype_name(b.instrs[i].dtype));
+  }
+  for (const Store& store : b.stores) {
+    text += std::format("  store @{} {} = {}{}{}\n", store.operand, access(store.access), name, store.value, store.outer ? " (outer)" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
+  constexpr std::string_view kKinds[] = {"pointwise", "reduction", "matmul"};
+  constexpr std::string_view kSegments[] = {"forward", "backward", "update"};
+  std::string text = std::format("{} {} over {}", kSegments[static_cast<std::size_t>(kernel.segment)],
+                                 kKinds[static_cast<std::size_t>(kernel.kind)], list(kernel.space));
+  if (kernel.kind == FusedKernel::Kind::Reduction) text += std::format(", outer {}", kernel.outer_rank);
+  if (kernel.kind == FusedKernel::Kind::Matmul) text += std::format(", k {}", kernel.k);
+  text += "\n  nodes";
+  for (const NodeId id : kernel.nodes) text += std::format(" %{}={}", id, graph.node(id).op->name);
+  text += "\n";
+  for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
+    const KernelOperand& operand = kernel.operands[i];
+    const Node& node = graph.node(operand.value.node);
+    text += std::format("  @{} {} %{}.{}{}: {} x {}", i, operand.written ? "out" : "in", operand.value.node, operand.value.result,
+                        node.name.empty() ? "" : " '" + node.name + "'", dtype_name(operand.dtype), operand.elements);
+    if (operand.in_place_of) text += std::format(", in place of @{}", *operand.in_place_of);
+    text += "\n";
+  }
+  return text + body("a", kernel.a) + body("b", kernel.b) + body("v", kernel.body);
+}
+
+}  // namespace aeshna

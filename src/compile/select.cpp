@@ -1,0 +1,192 @@
+// select: each fused kernel becomes one KernelSpec, chosen with its geometry as one value.
+//
+// Kernels whose operands exceed what one descriptor covers are first cut by rows: along an outer dimension of the space, in
+// halves, until every operand's window fits.
+#include <algorithm>
+#include <format>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "compile/stages.h"
+#include "ir/op.h"
+
+namespace aeshna {
+namespace {
+
+constexpr std::int64_t kWord = 4;  // bytes of a device element
+
+struct Window {
+  std::int64_t low = std::numeric_limits<std::int64_t>::max();
+  std::int64_t high = std::numeric_limits<std::int64_t>::min();  // inclusive
+  bool empty() const { return low > high; }
+};
+
+/// Extents of the space in which each body of a kernel is evaluated.
+std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body) {
+  std::vector<std::int64_t> space = kernel.space;
+  if (&body == &kernel.a) space.back() = kernel.k;
+  if (&body == &kernel.b) space[space.size() - 2] = kernel.k;
+  return space;
+}
+
+void widen(Window& window, const Access& access, std::span<const std::int64_t> space) {
+  std::int64_t low = access.offset, high = access.offset;
+  for (std::size_t d = 0; d < access.strides.size(); ++d) {
+    std::int64_t first = 0, last = space[d] - 1;
+    for (const auto& guard : access.guards) {
+      if (guard.dim == d) {
+        first = std::max(first, guard.low);
+        last = std::min(last, guard.high - 1);
+      }
+    }
+    if (first > last) return;  // nothing is touched
+    const std::int64_t at_first = checked_mul(access.strides[d], first, "operand offset");
+    const std::int64_t at_last = checked_mul(access.strides[d], last, "operand offset");
+    low = checked_add(low, std::min(at_first, at_last), "operand offset");
+    high = checked_add(high, std::max(at_first, at_last), "operand offset");
+  }
+  window.low = std::min(window.low, low);
+  window.high = std::max(window.high, high);
+}
+
+template <class Kernel, class Visit>
+void each_access(Kernel& kernel, Visit visit) {
+  for (auto* body : {&kernel.a, &kernel.b, &kernel.body}) {
+    for (auto& instr : body->instrs) {
+      if (instr.kind == Instr::Kind::Load) visit(*body, instr.operand, instr.access);
+    }
+    for (auto& store : body->stores) visit(*body, store.operand, store.access);
+  }
+}
+
+std::vector<Window> windows(const FusedKernel& kernel) {
+  std::vector<Window> result(kernel.operands.size());
+  each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
+    const bool is_a = &body == &kernel.a, is_b = &body == &kernel.b;
+    widen(result[operand], access, is_a || is_b ? body_space(kernel, body) : kernel.space);
+  });
+  return result;
+}
+
+/// Rows [start, start + count) of dimension `dim` of the main space.
+FusedKernel rows_of(const FusedKernel& kernel, std::size_t dim, std::int64_t start, std::int64_t count) {
+  FusedKernel part = kernel;
+  const std::size_t batch = kernel.space.size() - 2;  // Matmul only
+  const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
+  for (Body* body : {&part.a, &part.b, &part.body}) {
+    if (matmul && body == &part.a && dim == batch + 1) continue;  // columns: a is untouched
+    if (matmul && body == &part.b && dim == batch) continue;      // rows: b is untouched
+    const auto shift = [&](Access& access) {
+      if (dim >= access.strides.size()) return;
+      access.offset += access.strides[dim] * start;
+      for (auto& guard : access.guards) {
+        if (guard.dim != dim) continue;
+        guard.low = std::clamp<std::int64_t>(guard.low - start, 0, count);
+        guard.high = std::clamp<std::int64_t>(guard.high - start, 0, count);
+      }
+    };
+    for (Instr& instr : body->instrs) {
+      if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) shift(instr.access);
+      if (instr.kind == Instr::Kind::Index && instr.dim == dim) instr.access.offset += instr.access.strides[0] * start;
+    }
+    for (Store& store : body->stores) shift(store.access);
+  }
+  part.space[dim] = count;
+  return part;
+}
+
+std::string describe(const FusedKernel& kernel) {
+  return kernel.anchor != nullptr ? kernel.anchor->name : std::string("kernel");
+}
+
+void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel>& out) {
+  const std::int64_t limit = static_cast<std::int64_t>(std::min<std::uint64_t>(caps.max_storage_range, std::numeric_limits<std::int64_t>::max())) / kWord;
+  const std::int64_t alignment = std::max<std::int64_t>(caps.storage_alignment / kWord, 1);
+  const auto touched = windows(kernel);
+  std::optional<std::size_t> worst;
+  bool whole = true;
+  for (std::size_t i = 0; i < touched.size(); ++i) {
+    const bool fits_whole = kernel.operands[i].elements <= limit;
+    whole = whole && fits_whole;
+    if (fits_whole || touched[i].empty()) continue;
+    const std::int64_t first = touched[i].low / alignment * alignment;
+    if (touched[i].high - first + 1 > limit) worst = i;
+  }
+  if (whole) {
+    out.push_back(std::move(kernel));
+    return;
+  }
+  if (!worst) {
+    // Every window fits: operands are seen from the start of their windows.
+    for (std::size_t i = 0; i < touched.size(); ++i) {
+      if (kernel.operands[i].elements <= limit || touched[i].empty()) continue;
+      KernelOperand& operand = kernel.operands[i];
+      operand.first_element = touched[i].low / alignment * alignment;
+      operand.elements = touched[i].high - operand.first_element + 1;
+      each_access(kernel, [&](Body&, std::uint32_t index, Access& access) {
+        if (index == i) access.offset -= operand.first_element;
+      });
+    }
+    out.push_back(std::move(kernel));
+    return;
+  }
+  // The dimension whose halves shrink the worst operand's window most.
+  const bool reduction = kernel.kind == FusedKernel::Kind::Reduction;
+  const std::size_t candidates = reduction ? kernel.outer_rank : kernel.space.size();
+  std::optional<std::size_t> best;
+  std::int64_t best_size = touched[*worst].high - touched[*worst].low;
+  for (std::size_t d = 0; d < candidates; ++d) {
+    if (kernel.space[d] < 2) continue;
+    const auto half = windows(rows_of(kernel, d, 0, kernel.space[d] / 2))[*worst];
+    const std::int64_t size = half.empty() ? 0 : half.high - half.low;
+    if (size < best_size) {
+      best_size = size;
+      best = d;
+    }
+  }
+  if (!best) {
+    fail(ErrorCode::LimitExceeded,
+         "[{}] an operand of {} elements needs a descriptor of {} bytes and cannot be split by rows; max_storage_range of {} is {} bytes",
+         describe(kernel), kernel.operands[*worst].elements, (touched[*worst].high - touched[*worst].low + 1) * kWord,
+         caps.device_name, caps.max_storage_range);
+  }
+  const std::int64_t half = kernel.space[*best] / 2;
+  split_by_rows(rows_of(kernel, *best, 0, half), caps, out);
+  split_by_rows(rows_of(kernel, *best, half, kernel.space[*best] - half), caps, out);
+}
+
+KernelSpec choose(const FusedKernel& kernel, const Caps& caps, std::vector<std::string>& notes) {
+  const OpDef& anchor = *kernel.anchor;
+  if (!anchor.lower) fail(ErrorCode::Internal, "[{}] has no kernel", anchor.name);
+  std::string reasons;
+  for (Candidate& candidate : anchor.lower(kernel, caps)) {
+    if (candidate.rejected.empty()) {
+      if (!reasons.empty()) notes.push_back(std::format("{}: chose {}; rejected {}", anchor.name, candidate.spec.variant, reasons));
+      return std::move(candidate.spec);
+    }
+    if (!reasons.empty()) reasons += "; ";
+    reasons += candidate.spec.variant + ": " + candidate.rejected;
+  }
+  fail(ErrorCode::LimitExceeded, "[{}] no kernel variant fits {}: {}", anchor.name, caps.device_name, reasons);
+}
+
+}  // namespace
+
+std::vector<std::pair<FusedKernel, KernelSpec>> select(std::vector<FusedKernel> fused, const Caps& caps, bool tiny_tiles,
+                                                       std::vector<std::string>& notes) {
+  Caps chosen = caps;
+  if (tiny_tiles) chosen.compute_units = 0;  // lowering takes the smallest tiles and splits early
+  std::vector<std::pair<FusedKernel, KernelSpec>> result;
+  for (FusedKernel& kernel : fused) {
+    std::vector<FusedKernel> parts;
+    split_by_rows(std::move(kernel), caps, parts);
+    for (FusedKernel& part : parts) {
+      KernelSpec spec = choose(part, chosen, notes);
+      result.emplace_back(std::move(part), std::move(spec));
+    }
+  }
+  return result;
+}
+
+}  // namespace aeshna

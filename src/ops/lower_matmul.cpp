@@ -1,0 +1,298 @@
+// Which kernel computes a matrix product: every variant and split is priced by a small model of one device, and the cheapest
+// come first. A pure function of (kernel, caps).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <format>
+#include <numeric>
+#include <optional>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "ir/access.h"
+#include "ir/op.h"
+#include "ops/lower.h"
+#include "ops/matmul_variants.h"
+
+namespace aeshna {
+namespace {
+
+constexpr TileVariant kTiles[] = {
+    {16, 16, 8, 1, 4, 1},     {16, 16, 16, 1, 4, 2},   {32, 32, 16, 4, 4, 2},    {32, 64, 16, 4, 4, 2},  {64, 32, 16, 4, 4, 2},
+    {64, 64, 16, 4, 4, 2},    {64, 64, 16, 8, 4, 2},   {64, 64, 16, 8, 8, 1},    {64, 128, 16, 8, 8, 2}, {128, 64, 16, 8, 8, 2},
+    {128, 128, 8, 8, 8, 2},   {128, 128, 16, 8, 8, 2},
+};
+/// Threads 8 x 8, 64 and 128 exist for small devices and small depths.
+constexpr GemvVariant kGemvs[] = {{8, 8, 1}, {32, 8, 1}, {8, 32, 1}, {8, 32, 4}, {4, 64, 1}, {4, 64, 2}, {2, 128, 2}, {1, 256, 1}};
+constexpr std::uint32_t kParts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+constexpr std::uint32_t kBand = 8;
+
+/// The numbers of a product that every variant asks for.
+struct Product {
+  std::int64_t batch = 1, m, n, k;
+  explicit Product(const FusedKernel& kernel) : k(kernel.k) {
+    AESHNA_CHECK(kernel.kind == FusedKernel::Kind::Matmul && kernel.space.size() >= 2);
+    const std::size_t rank = kernel.space.size();
+    m = kernel.space[rank - 2];
+    n = kernel.space[rank - 1];
+    for (std::size_t d = 0; d + 2 < rank; ++d) batch = checked_mul(batch, kernel.space[d], "batch of a matrix product");
+  }
+};
+
+/// How to walk one operand: which neighbours a thread or its neighbours take, and whether four can travel as one vec4.
+struct Walk {
+  bool along_k = true;
+  bool vector = false;
+};
+
+/// `outer_extent` is M for a and N for b; `is_a` says which of the last two dimensions is k.
+Walk walk_of(const FusedKernel& kernel, const Body& body, bool is_a, std::int64_t outer_extent, std::int64_t depth) {
+  const std::size_t rank = kernel.space.size();
+  const std::size_t k_dim = is_a ? rank - 1 : rank - 2, outer_dim = is_a ? rank - 2 : rank - 1;
+  int loads = 0;
+  struct Votes {
+    int vector = 0, uniform = 0, unit = 0;
+  } along_k, along_outer;
+  for (const Instr& instr : body.instrs) {
+    if (instr.kind != Instr::Kind::Load) continue;
+    ++loads;
+    const KernelOperand& operand = kernel.operands.at(instr.operand);
+    for (auto [dim, votes] : {std::pair{k_dim, &along_k}, std::pair{outer_dim, &along_outer}}) {
+      votes->vector += operand.elements % 4 == 0 && vector_access(instr.access, dim);
+      votes->uniform += uniform_access(instr.access, dim);
+      votes->unit += instr.access.strides[dim] == 1;
+    }
+  }
+  const auto all_vectors = [&](const Votes& votes, std::int64_t extent) {
+    return votes.vector > 0 && votes.vector + votes.uniform == loads && extent % 4 == 0;
+  };
+  if (all_vectors(along_k, depth)) return {.along_k = true, .vector = true};
+  if (all_vectors(along_outer, outer_extent)) return {.along_k = false, .vector = true};
+  return {.along_k = along_k.unit >= along_outer.unit, .vector = false};
+}
+
+double epilogue_cost(const Body& body) {
+  double cost = 0;
+  for (const Instr& instr : body.instrs) {
+    if (instr.kind == Instr::Kind::Op && instr.op != nullptr) cost += instr.op->pointwise.cost;
+  }
+  return cost;
+}
+
+/// What both families share: sizes, estimates, and the limits of the device.
+void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Product& product, const Caps& caps, std::uint32_t threads,
+                      std::int64_t tiles, std::uint32_t parts, std::int64_t tile_elements) {
+  KernelSpec& spec = candidate.spec;
+  spec.fused = std::make_shared<const FusedKernel>(kernel);
+  spec.local = {threads, 1, 1};
+  spec.flops = 2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) * static_cast<double>(product.n) *
+               static_cast<double>(product.k);
+  for (const KernelOperand& operand : kernel.operands) spec.bytes += 4.0 * static_cast<double>(operand.elements);
+  const std::int64_t groups = checked_mul(tiles, std::int64_t{parts}, "workgroups of a matrix product");
+  spec.workgroups = static_cast<std::uint64_t>(groups);
+  spec.constants.emplace_back("PARTS", parts);
+  std::size_t bindings = kernel.operands.size();
+  if (parts > 1 && groups > 0) {
+    spec.workspace_bytes = static_cast<std::uint64_t>(checked_mul(groups, tile_elements * 4, "workspace of a matrix product"));
+    spec.counters = static_cast<std::uint32_t>(tiles);
+    bindings += 2;
+  }
+
+  std::string& rejected = candidate.rejected;
+  if (threads > caps.max_invocations || threads > caps.max_local[0]) {
+    rejected = std::format("{} threads per workgroup; the device allows {}", threads, std::min(caps.max_invocations, caps.max_local[0]));
+  } else if (spec.shared_bytes > caps.shared_bytes) {
+    rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+  } else if (bindings > caps.max_storage_buffers) {
+    rejected = std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
+  } else if (spec.workspace_bytes > caps.max_storage_range) {
+    rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
+  } else if (groups > std::int64_t{UINT32_MAX}) {
+    rejected = std::format("{} workgroups; indices are 32-bit", groups);
+  }
+}
+
+// ---- The model. Cycles of one multiprocessor; the constants are fits to measurements (bench/matmul --sweep) on an NVIDIA H200
+// and only rank variants against each other.
+
+constexpr double kLaunch = 1500;        ///< first loads, index arithmetic, epilogue of a workgroup
+constexpr double kLoadLatency = 800;    ///< a step cannot be shorter: the next tile travels while this one is computed
+constexpr double kCacheBytes = 24;      ///< bytes per cycle from the last-level cache, per multiprocessor, all of them busy
+constexpr double kSplitTail = 2000;     ///< flush, counter and reload of a split
+constexpr double kTailBytes = 40;       ///< bytes per cycle that one workgroup reads alone
+
+/// Workgroups run in rounds of units * resident; the last round is less crowded. Sum of `round(resident workgroups per unit)`.
+template <class Round>
+double all_rounds(std::int64_t groups, double units, double most_resident, const Round& round) {
+  const double full = std::floor(static_cast<double>(groups) / (units * most_resident));
+  const double rest = std::ceil((static_cast<double>(groups) - full * units * most_resident) / units);
+  return full * round(most_resident) + (rest > 0 ? round(rest) : 0.0);
+}
+
+double tile_cycles(const Product& product, const Caps& caps, const TileVariant& v, std::uint32_t parts, bool scalar_loads) {
+  const double units = std::max(1u, caps.compute_units);
+  const std::int64_t tiles = product.batch * ceil_div(product.m, std::int64_t{v.bm}) * ceil_div(product.n, std::int64_t{v.bn});
+  const std::int64_t groups = tiles * parts;
+  const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / v.bk) / parts);
+
+  // Registers (65,536 of 4 bytes on current devices) and shared memory bound how many workgroups live on one multiprocessor.
+  const double registers = v.tm * v.tn + 3.0 * (v.tm + v.tn) + 32;
+  const double by_registers = std::floor(65536 / (registers * v.threads()));
+  const double by_threads = std::floor(2048.0 / v.threads());
+  const double by_shared = std::floor(200.0 * 1024 / v.shared_bytes());
+  const double most_resident = std::max(1.0, std::min({by_registers, by_threads, by_shared}));
+
+  double cycles = all_rounds(groups, units, most_resident, [&](double resident) {
+    const double warps = resident * v.threads() / 32.0;
+    const double multiply = warps * v.bk * v.tm * v.tn / 4.0;
+    const double shared = warps * v.bk * (std::max(1.0, v.tm / 4.0) + v.tn / 4.0) * 4.0;
+    const double cache = resident * v.bk * (v.bm + v.bn) * 4.0 / kCacheBytes;
+    const double loads = scalar_loads ? resident * v.bk * (v.bm + v.bn) / 32.0 * 6.0 : 0.0;
+    const double step = std::max({1.1 * multiply + 0.25 * shared, shared, cache, kLoadLatency}) + loads + (v.stages == 1 ? 150 : 80);
+    return steps * step + kLaunch + resident * v.bm * v.bn * 4.0 / kCacheBytes;
+  });
+  if (parts > 1) cycles += kSplitTail + (parts + 1.0) * v.bm * v.bn * 4.0 / kTailBytes;
+  return cycles;
+}
+
+double gemv_cycles(const Product& product, const Caps& caps, const GemvVariant& v, std::uint32_t parts, const Walk& walk) {
+  constexpr double kMemoryBytes = 19;  // per cycle and multiprocessor
+  const double units = std::max(1u, caps.compute_units);
+  const auto narrow = static_cast<double>(std::min(product.m, product.n));
+  const std::int64_t longs = walk.along_k ? v.tl * v.ul : v.tl * 4;
+  const std::int64_t groups = product.batch * ceil_div(std::max(product.m, product.n), longs) * parts;
+  const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / (4.0 * v.tk)) / parts);
+  const double quads = walk.along_k ? v.ul : 4;
+  double cycles = all_rounds(groups, units, std::floor(2048.0 / v.threads()), [&](double resident) {
+    const double warps = resident * v.threads() / 32.0;
+    const double traffic = resident * v.threads() * quads * 16.0 / kMemoryBytes;
+    const double issue = warps * ((quads + narrow) * (walk.vector ? 4.0 : 8.0) + quads * narrow);
+    return steps * std::max({traffic, issue, 700.0}) + 600 + 50 * std::log2(v.tk) * narrow;
+  });
+  if (parts > 1) cycles += kSplitTail + parts * 30.0;
+  return cycles;
+}
+
+/// A variant and its price, before anything is built.
+struct Priced {
+  double cycles;
+  const TileVariant* tile;  ///< or
+  const GemvVariant* gemv;
+  std::uint32_t parts;
+};
+
+}  // namespace
+
+std::span<const TileVariant> tile_variants() { return kTiles; }
+std::span<const GemvVariant> gemv_variants() { return kGemvs; }
+
+Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const TileVariant& v, std::uint32_t parts) {
+  const Product product(kernel);
+  const Walk a = walk_of(kernel, kernel.a, true, product.m, product.k);
+  const Walk b = walk_of(kernel, kernel.b, false, product.n, product.k);
+  const std::uint32_t row_threads = v.bm / v.tm, column_threads = v.bn / v.tn;
+  const std::uint32_t lanes_x = std::min(8u, column_threads), lanes_y = std::min(32 / lanes_x, row_threads);
+  // A long epilogue is emitted once, in a loop over rows that pass through the tile's memory.
+  const bool staged = epilogue_cost(kernel.body) * v.tm * v.tn > 256 && row_threads * v.bn * 4 <= v.shared_bytes();
+
+  Candidate candidate;
+  KernelSpec& spec = candidate.spec;
+  spec.family = "matmul";
+  spec.variant = std::format("{}x{}x{} {}x{} stages={} split={}{}{}{}", v.bm, v.bn, v.bk, v.tm, v.tn, v.stages, parts,
+                             a.vector ? " vecA" : "", b.vector ? " vecB" : "", staged ? " staged" : "");
+  spec.constants = {{"BM", v.bm},
+                    {"BN", v.bn},
+                    {"BK", v.bk},
+                    {"TM", v.tm},
+                    {"TN", v.tn},
+                    {"STAGES", v.stages},
+                    {"LANES_X", lanes_x},
+                    {"LANES_Y", lanes_y},
+                    {"BAND", kBand},
+                    {"A_VEC", a.vector},
+                    {"A_ALONG_K", a.along_k},
+                    {"B_VEC", b.vector},
+                    {"B_ALONG_K", b.along_k},
+                    {"EPILOGUE_VEC", product.n % 4 == 0},
+                    {"EPILOGUE_STAGED", staged}};
+  spec.shared_bytes = v.shared_bytes();
+  const std::int64_t tiles = checked_mul(
+      product.batch, checked_mul(ceil_div(product.m, std::int64_t{v.bm}), ceil_div(product.n, std::int64_t{v.bn}), "tiles of a matrix product"),
+      "tiles of a matrix product");
+  finish_candidate(candidate, kernel, product, caps, v.threads(), tiles, parts, std::int64_t{v.bm} * v.bn);
+  return candidate;
+}
+
+Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const GemvVariant& v, std::uint32_t parts) {
+  const Product product(kernel);
+  const bool swapped = product.n < product.m;  // the long operand is a
+  const std::int64_t narrow = swapped ? product.n : product.m, length = swapped ? product.m : product.n;
+  Candidate candidate;
+  KernelSpec& spec = candidate.spec;
+  spec.family = "gemv";
+  if (narrow > kGemvRows) {
+    candidate.rejected = std::format("{} narrow rows; gemv takes {}", narrow, kGemvRows);
+    return candidate;
+  }
+  const Walk wide = swapped ? walk_of(kernel, kernel.a, true, length, product.k) : walk_of(kernel, kernel.b, false, length, product.k);
+  const Walk thin = swapped ? walk_of(kernel, kernel.b, false, narrow, product.k) : walk_of(kernel, kernel.a, true, narrow, product.k);
+  const bool thin_vector = wide.along_k && wide.vector && thin.along_k && thin.vector;
+  const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
+  const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
+
+  spec.variant = std::format("{}x{} ul={} r={} split={}{}{}", v.tl, v.tk, v.ul, rows, parts, wide.vector ? " vec" : "",
+                             wide.along_k ? "" : " columns");
+  spec.constants = {{"R", rows},
+                    {"TL", v.tl},
+                    {"TK", v.tk},
+                    {"UL", v.ul},
+                    {"ALONG_K", wide.along_k},
+                    {"W_VEC", wide.vector},
+                    {"V_VEC", thin_vector},
+                    {"SWAPPED", swapped}};
+  spec.shared_bytes = rows * v.threads() * (wide.along_k ? v.ul * 4 : 16) + (parts > 1 ? 4 : 0);
+  const std::int64_t tiles = narrow == 0 ? 0 : checked_mul(product.batch, ceil_div(length, longs), "tiles of a matrix product");
+  finish_candidate(candidate, kernel, product, caps, v.threads(), tiles, parts, longs * rows);
+  return candidate;
+}
+
+std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps) {
+  const Product product(kernel);
+  const bool tiny = caps.compute_units == 0;
+  const bool narrow = std::min(product.m, product.n) <= kGemvRows;
+  const Walk a = walk_of(kernel, kernel.a, true, product.m, product.k);
+  const Walk b = walk_of(kernel, kernel.b, false, product.n, product.k);
+
+  std::vector<Priced> list;
+  if (tiny) {  // tests: the smallest variants, split in three, so that small shapes reach every path
+    const std::uint32_t parts = product.k >= 8 ? 3 : 1;
+    for (const std::uint32_t p : {parts, 1u}) {
+      if (std::min(product.m, product.n) <= 4) list.push_back({static_cast<double>(list.size()), nullptr, &kGemvs[0], p});
+      list.push_back({static_cast<double>(list.size()), &kTiles[0], nullptr, p});
+    }
+  } else {
+    for (const std::uint32_t parts : kParts) {
+      for (const TileVariant& v : kTiles) {
+        if (parts > 1 && static_cast<std::int64_t>(parts) * v.bk * 2 > product.k) continue;  // at least two steps each
+        list.push_back({tile_cycles(product, caps, v, parts, !a.vector || !b.vector), &v, nullptr, parts});
+      }
+      for (const GemvVariant& v : kGemvs) {
+        if (!narrow || (parts > 1 && static_cast<std::int64_t>(parts) * v.tk * 4 > product.k)) continue;
+        list.push_back({gemv_cycles(product, caps, v, parts, product.n < product.m ? a : b), nullptr, &v, parts});
+      }
+    }
+  }
+  std::ranges::stable_sort(list, {}, &Priced::cycles);
+
+  constexpr std::size_t kKeep = 4;  // usable ones; the rest can only be slower
+  std::vector<Candidate> candidates;
+  std::size_t usable = 0;
+  for (const Priced& priced : list) {
+    candidates.push_back(priced.tile != nullptr ? tile_candidate(kernel, caps, *priced.tile, priced.parts)
+                                                : gemv_candidate(kernel, caps, *priced.gemv, priced.parts));
+    if (candidates.back().rejected.empty() && ++usable == kKeep) break;
+  }
+  return candidates;
+}
+
+}  // namespace aeshna

@@ -1,0 +1,169 @@
+// Geometry of reduction kernels: TX rows to a workgroup, TY threads to a row, PARTS workgroups to a row.
+#include <algorithm>
+#include <bit>
+#include <format>
+#include <memory>
+
+#include "base/checked.h"
+#include "base/fail.h"
+#include "ir/access.h"
+#include "ops/lower.h"
+
+namespace aeshna {
+namespace {
+
+struct Geometry {
+  bool columns = false;  ///< neighbouring threads work on neighbouring rows, not on neighbouring points of one row
+  int width = 1;         ///< 4: inner points are 4-vectors
+  std::uint32_t tx = 1, ty = 1;
+  std::uint64_t parts = 1;
+};
+
+/// What the choice depends on.
+struct Facts {
+  std::uint64_t rows = 0, inner = 0;
+  std::uint32_t levels = 0, accumulators = 0;  ///< accumulators: words of shared memory (and workspace) per thread
+  bool only_outer_stores = true;
+  bool columns = false;          ///< most inner-dependent accesses are contiguous along the rows
+  std::string not_vectorisable;  ///< empty: inner points can be 4-vectors
+};
+
+Facts facts_of(const FusedKernel& kernel) {
+  Facts facts;
+  const std::span space(kernel.space);
+  facts.rows = static_cast<std::uint64_t>(points_of(space.first(kernel.outer_rank)));
+  facts.inner = static_cast<std::uint64_t>(points_of(space.subspan(kernel.outer_rank)));
+  const ReductionLevels levels = reduction_levels(kernel);
+  facts.levels = levels.levels;
+
+  const std::size_t last = kernel.space.size() - 1;
+  if (kernel.space.size() == kernel.outer_rank) {
+    facts.not_vectorisable = "nothing is reduced over";
+  } else if (kernel.space[last] % 4 != 0) {
+    facts.not_vectorisable = "the last extent is not a multiple of 4";
+  }
+  int along_row = 0, across_rows = 0;
+  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
+    if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
+      ++along_row;
+    } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank, [](std::int64_t s) { return s == 1; })) {
+      ++across_rows;
+    }
+    if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last))) return;
+    facts.not_vectorisable = std::format("operand {} is not {} in aligned runs of 4", operand, stored ? "written" : "read");
+  };
+  for (std::size_t i = 0; i < kernel.body.instrs.size(); ++i) {
+    const Instr& instr = kernel.body.instrs[i];
+    if (instr.kind == Instr::Kind::Load && !levels.outer[i]) visit(instr.access, instr.operand, false);
+    if (instr.kind != Instr::Kind::Reduce) continue;
+    const bool is_arg = instr.reduce == ReduceKind::ArgMax || instr.reduce == ReduceKind::ArgMin;
+    facts.accumulators += is_arg ? 2 : 1;
+    if (is_arg && facts.not_vectorisable.empty()) facts.not_vectorisable = "an index of an extreme is sought point by point";
+  }
+  for (const Store& store : kernel.body.stores) {
+    if (store.outer) continue;
+    facts.only_outer_stores = false;
+    visit(store.access, store.operand, true);
+  }
+  facts.columns = across_rows > along_row;
+  return facts;
+}
+
+std::uint32_t power_of_two(std::uint64_t at_least, std::uint32_t limit) {
+  std::uint32_t power = 1;
+  while (power < at_least && power * 2 <= limit) power *= 2;
+  return power;
+}
+
+/// The largest power of two of threads that a workgroup may have, and whose accumulators fit shared memory.
+std::uint32_t thread_limit(const Facts& facts, const Caps& caps, std::uint32_t wish) {
+  const std::uint32_t limit = std::min({wish, caps.max_invocations, caps.max_local[0]});
+  const std::uint32_t by_shared = caps.shared_bytes / 4 / std::max(facts.accumulators, 1u);
+  return std::bit_floor(std::max(std::min(limit, by_shared), 1u));
+}
+
+Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
+  Geometry g{.columns = facts.columns && width == 1, .width = width};
+  const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(width);
+  const bool few_rows = facts.rows <= 2ull * caps.compute_units;
+  const std::uint32_t limit = thread_limit(facts, caps, few_rows && points >= 4096 && !split ? 1024 : 256);
+  if (g.columns) {
+    g.tx = power_of_two(facts.rows, std::min(32u, limit));
+    g.ty = power_of_two(ceil_div(points, std::uint64_t{4}), limit / g.tx);
+  } else {
+    g.ty = power_of_two(ceil_div(points, std::uint64_t{4}), limit);
+    g.tx = power_of_two(facts.rows, std::max(std::min(limit, 256u) / g.ty, 1u));
+    // Rather more workgroups than full ones while compute units would stay idle.
+    while (g.tx > 1 && g.tx * g.ty > 32 && facts.rows / g.tx < 2ull * caps.compute_units) g.tx /= 2;
+  }
+  if (split) {
+    const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
+    const std::uint64_t wanted = ceil_div(std::uint64_t{2} * caps.compute_units, std::max(blocks, std::uint64_t{1}));
+    g.parts = std::max(std::min({wanted, points / (std::uint64_t{8} * g.ty), std::uint64_t{256}}), std::uint64_t{1});
+  }
+  return g;
+}
+
+Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const Facts& facts, const Caps& caps, const Geometry& g) {
+  Candidate candidate;
+  KernelSpec& spec = candidate.spec;
+  const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
+  const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(g.width);
+  const std::uint64_t per_thread = ceil_div(points, g.ty * g.parts);
+  spec.family = "reduce";
+  spec.variant = std::format("{}{}x{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
+                             g.parts > 1 ? std::format(" parts={}", g.parts) : "");
+  spec.constants = {{"TX", g.tx},
+                    {"TY", g.ty},
+                    {"COLUMNS", g.columns ? 1 : 0},
+                    {"WIDTH", g.width},
+                    {"UNROLL", per_thread >= 4 ? 4 : 1},
+                    {"PARTS", static_cast<std::int64_t>(g.parts)}};
+  spec.local = {g.tx * g.ty, 1, 1};
+  spec.workgroups = blocks * g.parts;
+  spec.shared_bytes = g.ty > 1 ? g.tx * g.ty * facts.accumulators * 4 : 0;
+  if (g.parts > 1) {
+    spec.shared_bytes += 4;
+    spec.workspace_bytes = spec.workgroups * g.tx * facts.accumulators * 4;
+    spec.counters = static_cast<std::uint32_t>(blocks);
+  }
+  const std::size_t bindings = kernel->operands.size() + (g.parts > 1 ? 2 : 0);
+  spec.fused = std::move(kernel);
+  estimate(spec);
+
+  if (bindings > caps.max_storage_buffers) {
+    candidate.rejected = std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
+  } else if (spec.shared_bytes > caps.shared_bytes) {
+    candidate.rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+  } else if (g.width == 4) {
+    candidate.rejected = facts.not_vectorisable;
+    if (candidate.rejected.empty() && facts.columns) candidate.rejected = "memory is contiguous across rows, not along them";
+  }
+  return candidate;
+}
+
+}  // namespace
+
+std::vector<Candidate> lower_reduction(const FusedKernel& kernel, const Caps& caps) {
+  AESHNA_CHECK(kernel.kind == FusedKernel::Kind::Reduction && kernel.outer_rank <= kernel.space.size());
+  const auto shared = std::make_shared<const FusedKernel>(kernel);
+  const Facts facts = facts_of(kernel);
+  std::vector<Candidate> candidates;
+  for (const int width : {4, 1}) {
+    for (const bool split : {true, false}) {
+      const Geometry g = choose(facts, caps, width, split);
+      Candidate candidate = reduction_candidate(shared, facts, caps, g);
+      if (split && candidate.rejected.empty()) {
+        if (facts.levels != 1 || !facts.only_outer_stores) {
+          candidate.rejected = "rows can be split over workgroups only for one level of reductions and results per row";
+        } else if (g.parts < 2) {
+          candidate.rejected = "enough rows, or too short ones, to split them over workgroups";
+        }
+      }
+      candidates.push_back(std::move(candidate));
+    }
+  }
+  return candidates;
+}
+
+}  // namespace aeshna

@@ -1,0 +1,165 @@
+// Plan -> buffers and kernels on the device.
+#include <algorithm>
+#include <set>
+
+#include "base/checked.h"
+#include "base/env.h"
+#include "base/fail.h"
+#include "compile/reserved.h"
+#include "ir/leaf.h"
+#include "ir/op.h"
+#include "runtime/session_impl.h"
+#include "runtime/transfer.h"
+
+namespace aeshna {
+namespace {
+
+constexpr std::uint64_t kWord = 4;
+constexpr std::uint64_t kStagingAlign = 64;  // a cache line: slots' inputs do not share one
+
+std::shared_ptr<gpu::Buffer> device_buffer(gpu::Device& device, std::uint64_t bytes, std::string_view name) {
+  return device.create_buffer(std::max(bytes, kWord), gpu::MemoryKind::Device, name);
+}
+
+/// All constants, packed into as few buffers as the device's limits allow.
+std::vector<Session::Impl::Place> upload_constants(const Plan& plan, gpu::Device& device) {
+  std::vector<Session::Impl::Place> places(plan.constants.size());
+  const std::uint64_t limit = std::min(device.caps().max_buffer_size, device.caps().max_storage_range);
+  std::vector<UploadItem> items;
+  std::size_t first = 0;
+  std::uint64_t used = 0;
+  const auto close = [&](std::size_t end) {
+    if (first == end) return;
+    const std::shared_ptr<gpu::Buffer> buffer = device_buffer(device, used, "constants");
+    for (std::size_t i = first; i < end; ++i) {
+      places[i].buffer = buffer;
+      items.push_back({"constant", plan.constants[i].type(), plan.constants[i].bytes(), buffer, places[i].offset});
+    }
+    first = end;
+    used = 0;
+  };
+  for (std::size_t i = 0; i < plan.constants.size(); ++i) {
+    const std::uint64_t bytes = device_bytes(plan.constants[i].type());
+    std::uint64_t offset = align_up(used, device.caps().storage_alignment);
+    if (offset + bytes > limit) {
+      close(i);
+      offset = 0;
+    }
+    places[i].offset = offset;
+    used = offset + bytes;
+  }
+  close(plan.constants.size());
+  upload(device, items, 0);
+  return places;
+}
+
+}  // namespace
+
+void Session::Impl::build() {
+  gpu::Device& dev = device();
+  Weights::Impl& store = weights.impl();
+
+  std::vector<std::shared_ptr<gpu::Buffer>> arenas;
+  for (const std::uint64_t bytes : plan.arenas) arenas.push_back(device_buffer(dev, bytes, "arena"));
+  const std::vector<Place> constants = upload_constants(plan, dev);
+  std::shared_ptr<gpu::Buffer> counters;
+  if (plan.counters > 0) counters = device_buffer(dev, plan.counters * kWord, "counters");
+  empty = device_buffer(dev, kWord, "empty");
+
+  std::vector<gpu::Command> zero;  // counters are zero before every launch; outputs are defined before their first step
+  std::vector<std::shared_ptr<void>> owners;
+  const auto zero_fill = [&](const std::shared_ptr<gpu::Buffer>& buffer) {
+    zero.emplace_back(gpu::FillCommand{{buffer.get(), 0, buffer->size() / kWord * kWord}, 0});
+    owners.push_back(buffer);
+  };
+  if (counters) zero_fill(counters);
+  for (const Placement& placement : plan.placements) {
+    Place& place = places.emplace_back();
+    switch (placement.home) {
+      case Home::Arena:
+      case Home::Workspace: place = {arenas.at(placement.arena), placement.offset}; break;
+      case Home::Constant: place = constants.at(placement.constant); break;
+      case Home::Counters: place = {counters, placement.offset}; break;
+      case Home::State:
+        if (placement.name == reserved::status) {
+          if (!status_state) zero_fill(status_state = device_buffer(dev, placement.bytes, placement.name));
+          place = {status_state, 0};
+          break;
+        }
+        [[fallthrough]];
+      case Home::Parameter: place = {store.find(placement.name).buffer, 0}; break;
+      case Home::Input: place = {device_buffer(dev, placement.bytes, placement.name), 0}; break;
+      case Home::Output:
+        place = {device_buffer(dev, placement.bytes, placement.name), 0};
+        zero_fill(place.buffer);
+        break;
+    }
+    AESHNA_CHECK(place.buffer != nullptr);
+  }
+  if (!zero.empty()) {
+    const std::shared_ptr<gpu::CommandList> list = dev.record(zero, std::move(owners), "zero");
+    gpu::CommandList* lists[] = {list.get()};
+    dev.wait(dev.submit(lists));
+  }
+
+  std::uint64_t staging = 0;
+  const auto add_input = [&](const std::string& name, const TensorType& type) {
+    SessionInput added;
+    added.name = name;
+    added.type = type;
+    added.hidden = name.starts_with(reserved::prefix);
+    if (const auto placed = plan.inputs.find(name); placed != plan.inputs.end()) {
+      added.buffer = places[placed->second].buffer;
+      added.staging = staging;
+      staging = align_up(staging + device_bytes(type), kStagingAlign);
+    }
+    inputs.push_back(std::move(added));
+  };
+  std::set<std::string_view> added;
+  for (const Graph* source : {static_cast<const Graph*>(graph.get()), plan.graph.get()}) {
+    for (const Node& node : source->nodes()) {
+      if (is_input(node) && added.insert(node.name).second) add_input(node.name, node.results.at(0));
+    }
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].hidden) continue;
+    if (inputs[i].name == reserved::learning_rate) {
+      lr = i;
+    } else if (inputs[i].name == reserved::first_micro) {
+      first_micro = i;
+    } else {
+      fail(ErrorCode::Internal, "the runtime does not know the input '{}'", inputs[i].name);
+    }
+  }
+
+  std::uint64_t readback = 0;
+  for (const auto& [name, index] : plan.outputs) {
+    const Placement& placement = plan.placements[index];
+    SessionOutput output;
+    output.name = name;
+    output.type = placement.type;
+    output.buffer = places[index].buffer;
+    output.offset = places[index].offset;
+    output.bytes = device_bytes(placement.type);
+    if (output.bytes <= kSmallOutput) {
+      output.readback = readback;
+      readback = align_up(readback + output.bytes, 16);
+    }
+    if (name == reserved::status) status = outputs.size();
+    if (name == reserved::forward_status) forward_status = outputs.size();
+    outputs.push_back(std::move(output));
+  }
+  for (Slot& slot : slots) {
+    slot.staging = dev.create_buffer(std::max(staging, kWord), gpu::MemoryKind::Upload, "input staging");
+    slot.readback = dev.create_buffer(std::max(readback, kWord), gpu::MemoryKind::Readback, "output readback");
+  }
+
+  for (const NodeId id : plan.graph->assigns()) {
+    const Node& node = plan.graph->node(id);
+    const Node& leaf = plan.graph->node(node.inputs.at(0).node);
+    if (leaf.name != reserved::status) assigned[static_cast<std::size_t>(node.segment)].push_back(&store.find(leaf.name));
+  }
+  kernels = store.kernels->get(dev, plan, env_threads());
+}
+
+}  // namespace aeshna

@@ -1,0 +1,160 @@
+#pragma once
+// What stands behind Session. Split by idea:
+//   session_build.cpp   plan -> buffers and kernels on the device
+//   session_record.cpp  plan -> command lists, recorded once
+//   session_step.cpp    one step: a submission of recorded lists; bad steps
+//   session_io.cpp      inputs and outputs
+//   diagnose.cpp        the last step again, in the interpreter
+//   session.cpp         the public calls, checkpoints
+//
+// Slots. Host memory that steps use (input staging, small outputs) exists kSlots times, so that the host may write the
+// inputs of the next step while the device works on this one. set() writes the staging of the next slot; the step copies what
+// was set to the one device buffer of each input, on unified memory too: a copy inside the device costs little, and the
+// alternative, to write in place, would make the host wait for the running step. A slot is used again only after its step has
+// ended and its status has been looked at, so no bad step is lost.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aeshna/session.h"
+#include "compile/pipeline.h"
+#include "gpu/device.h"
+#include "runtime/store.h"
+
+namespace aeshna {
+
+inline constexpr std::size_t kSlots = 2;
+inline constexpr std::uint64_t kSmallOutput = 64 << 10;  ///< outputs up to this many bytes come back with every step
+
+using Lists = std::vector<std::shared_ptr<gpu::CommandList>>;
+
+/// Part of a segment, and how long it is estimated to take.
+struct Chunk {
+  std::shared_ptr<gpu::CommandList> list;
+  double ms = 0;
+};
+
+struct SessionInput {
+  std::string name;
+  TensorType type;
+  std::shared_ptr<gpu::Buffer> buffer;  ///< null: the plan does not use it
+  std::uint64_t staging = 0;            ///< offset in a slot's staging buffer
+  bool hidden = false;
+  bool set = false;    ///< written at least once
+  bool dirty = false;  ///< written since the last step
+  std::uint32_t hidden_word = 0;  ///< hidden: what was written last
+};
+
+struct SessionOutput {
+  std::string name;
+  TensorType type;
+  std::shared_ptr<gpu::Buffer> buffer;
+  std::uint64_t offset = 0;  ///< bytes into `buffer`
+  std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> readback;  ///< small: offset in a slot's readback buffer
+  // Large: made at the first read.
+  std::shared_ptr<gpu::Buffer> host;
+  std::shared_ptr<gpu::CommandList> download;
+};
+
+struct Slot {
+  std::shared_ptr<gpu::Buffer> staging, readback;
+  Lists upload;                                   ///< one per input; null for inputs that the plan does not use
+  std::shared_ptr<gpu::CommandList> upload_all;   ///< all inputs of the user, the usual case
+  std::shared_ptr<gpu::CommandList> download;     ///< small outputs
+  gpu::Ticket ticket = 0;
+  bool pending = false;   ///< submitted, status not looked at
+  std::optional<std::size_t> status;  ///< output that tells whether it was bad
+  std::string_view pass;              ///< "step" or "forward", and its number: for messages
+  std::int64_t number = 0;
+};
+
+/// The first bad step since the last wait.
+struct BadStep {
+  std::string_view pass;
+  std::int64_t number = 0;
+  std::int32_t code = 0, check = 0;
+};
+
+struct Session::Impl {
+  Impl(const Graph& user_graph, const Weights& shared_weights, CompileOptions compile_options);
+  ~Impl();  ///< waits for what is in flight
+
+  // session_build.cpp
+  void build();
+  // session_record.cpp
+  void record();
+  std::shared_ptr<gpu::CommandList> record_copies(std::span<const gpu::CopyCommand> copies, std::vector<std::shared_ptr<void>> owners,
+                                                  std::string_view what);
+  // session_step.cpp
+  enum class Pass { Forward, Step };
+  void run(Pass pass);
+  void wait();
+  Slot& acquire();  ///< the next step's slot, free to write
+  double learning_rate() const;
+  void resync();  ///< host counters := what the device counts
+  // session_io.cpp
+  SessionInput& input(std::string_view name);
+  void write_input(SessionInput& input, DType dtype, std::uint64_t elements, std::span<const std::byte> host);
+  Literal read_output(std::string_view name);
+  std::vector<std::string> user_inputs() const;
+  std::vector<std::string> user_outputs() const;
+  // diagnose.cpp
+  std::string diagnose();
+  // session.cpp
+  bool training() const { return options.mode == Mode::Training; }
+  std::string optimizer_name() const;
+
+  gpu::Device& device() const { return weights.impl().device.impl(); }
+
+  std::shared_ptr<Graph> graph;  ///< the user's, copied
+  CompileOptions options;
+  Weights weights;
+  Plan plan;
+  std::vector<StageSeconds> times;
+
+  // Build
+  struct Place {
+    std::shared_ptr<gpu::Buffer> buffer;
+    std::uint64_t offset = 0;
+  };
+  std::vector<Place> places;  ///< of each placement of the plan
+  std::shared_ptr<gpu::Buffer> empty;  ///< stands for operands without bytes
+  std::vector<std::shared_ptr<gpu::Kernel>> kernels;
+  std::vector<SessionInput> inputs;
+  std::vector<SessionOutput> outputs;
+  std::optional<std::size_t> status, forward_status;  ///< indices into outputs
+  std::optional<std::size_t> lr, first_micro;         ///< indices into inputs
+  /// The state aeshna.status: this session's own, since check numbers are those of its plan, and sessions share the store.
+  std::shared_ptr<gpu::Buffer> status_state;
+  std::array<std::vector<Weights::Impl::Tensor*>, 3> assigned;  ///< by segment: whose versions grow
+
+  // Record
+  std::array<std::vector<Chunk>, 3> segments;
+  std::array<Slot, kSlots> slots;
+  std::optional<Segment> status_segment;  ///< the one that writes the status
+  std::shared_ptr<gpu::CommandList> clear_status;
+
+  // Step
+  std::vector<gpu::CommandList*> batch;  ///< of one step; reserved once
+  std::vector<std::size_t> cuts;         ///< where a submission of its own begins, to bound each in time; reserved once
+  std::size_t next = 0;                  ///< slot of the next step
+  std::int64_t runs = 0;                 ///< submissions so far
+  std::int64_t update = 0;    ///< updates submitted; the schedule's step
+  std::uint32_t micro = 0;    ///< micro-steps since the last update
+  std::optional<double> fixed_lr;
+  std::optional<BadStep> bad;
+
+ private:
+  void retire(Slot& slot);
+  void write_hidden(Slot& slot);
+  void append_uploads(const Slot& slot);
+  [[noreturn]] void throw_bad_step();
+};
+
+}  // namespace aeshna

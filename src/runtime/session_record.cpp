@@ -1,0 +1,156 @@
+// Plan -> command lists, recorded once. A step only submits them.
+#include <algorithm>
+#include <format>
+
+#include "base/fail.h"
+#include "compile/reserved.h"
+#include "gpu/launch.h"
+#include "runtime/session_impl.h"
+
+namespace aeshna {
+namespace {
+
+constexpr double kLaunchMs = 0.005;  // a dispatch and its barrier, at least
+
+double estimate_ms(const KernelSpec& spec, const Caps& caps) {
+  const double compute = spec.flops / (caps.gflops * 1e6);
+  const double traffic = spec.bytes / (caps.gbytes_per_s * 1e6);
+  return std::max({compute, traffic, kLaunchMs});
+}
+
+/// Collects commands and cuts them into lists that are each estimated below a bound.
+class ChunkRecorder {
+ public:
+  ChunkRecorder(gpu::Device& device, std::string name, double bound_ms)
+      : device_(device), name_(std::move(name)), bound_ms_(bound_ms) {}
+
+  void add(gpu::Command command, double ms, std::uint32_t group, std::span<const std::shared_ptr<void>> owners) {
+    if (!commands_.empty() && ms_ + ms > bound_ms_) close();
+    if (!commands_.empty() && group != group_) commands_.emplace_back(gpu::BarrierCommand{});  // a list begins with one anyway
+    group_ = group;
+    ms_ += ms;
+    commands_.push_back(std::move(command));
+    owners_.insert(owners_.end(), owners.begin(), owners.end());
+  }
+
+  std::vector<Chunk> finish() {
+    close();
+    return std::move(chunks_);
+  }
+
+ private:
+  void close() {
+    if (commands_.empty()) return;
+    std::ranges::sort(owners_);
+    const auto duplicates = std::ranges::unique(owners_);
+    owners_.erase(duplicates.begin(), duplicates.end());
+    chunks_.push_back({device_.record(commands_, std::move(owners_), std::format("{} {}", name_, chunks_.size())), ms_});
+    commands_.clear();
+    owners_.clear();
+    ms_ = 0;
+  }
+
+  gpu::Device& device_;
+  std::string name_;
+  double bound_ms_;
+  double ms_ = 0;
+  std::uint32_t group_ = 0;
+  std::vector<gpu::Command> commands_;
+  std::vector<std::shared_ptr<void>> owners_;
+  std::vector<Chunk> chunks_;
+};
+
+std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment, std::string name) {
+  gpu::Device& device = session.device();
+  const Caps& caps = device.caps();
+  ChunkRecorder recorder(device, std::move(name), session.options.chunk_ms);
+  for (const PlanStep& step : session.plan.steps) {
+    if (step.segment != segment) continue;
+    std::vector<gpu::BufferRange> ranges;
+    std::vector<std::shared_ptr<void>> owners;
+    for (const PlanOperand& operand : step.operands) {
+      const Session::Impl::Place& place = session.places.at(operand.placement);
+      if (operand.bytes == 0) {
+        ranges.push_back({session.empty.get(), 0, session.empty->size()});
+        owners.push_back(session.empty);
+      } else {
+        ranges.push_back({place.buffer.get(), place.offset + operand.offset, operand.bytes});
+        owners.push_back(place.buffer);
+      }
+    }
+    if (step.kind == PlanStep::Kind::Copy) {
+      if (step.operands.at(0).bytes == 0) continue;
+      const double ms = 2 * static_cast<double>(step.operands[0].bytes) / (caps.gbytes_per_s * 1e6);
+      recorder.add(gpu::CopyCommand{ranges.at(0), ranges.at(1)}, ms, step.group, owners);
+      continue;
+    }
+    if (step.spec.workgroups == 0) continue;
+    const PlanKernel& kernel = session.plan.kernels.at(step.kernel);
+    gpu::check_launch(step.spec, static_cast<std::uint32_t>(step.push.size() * 4), static_cast<std::uint32_t>(ranges.size()), caps);
+    gpu::DispatchCommand dispatch;
+    dispatch.kernel = session.kernels.at(step.kernel).get();
+    dispatch.operands = std::move(ranges);
+    dispatch.push = step.push;
+    dispatch.groups = gpu::fold_groups(step.spec.workgroups, caps);
+    dispatch.label = std::format("{} {}", kernel.name, step.spec.variant);
+    owners.push_back(session.kernels[step.kernel]);
+    recorder.add(std::move(dispatch), estimate_ms(step.spec, caps), step.group, owners);
+  }
+  return recorder.finish();
+}
+
+}  // namespace
+
+std::shared_ptr<gpu::CommandList> Session::Impl::record_copies(std::span<const gpu::CopyCommand> copies,
+                                                               std::vector<std::shared_ptr<void>> owners, std::string_view what) {
+  const std::vector<gpu::Command> commands(copies.begin(), copies.end());
+  return device().record(commands, std::move(owners), what);
+}
+
+void Session::Impl::record() {
+  segments[0] = record_segment(*this, Segment::Forward, "forward");
+  segments[1] = record_segment(*this, Segment::Backward, "backward");
+  segments[2] = record_segment(*this, Segment::Update, "update");
+
+  for (Slot& slot : slots) {
+    std::vector<gpu::CopyCommand> all;
+    std::vector<std::shared_ptr<void>> all_owners{slot.staging};
+    for (const SessionInput& input : inputs) {
+      std::shared_ptr<gpu::CommandList>& list = slot.upload.emplace_back();
+      const std::uint64_t bytes = device_bytes(input.type);
+      if (!input.buffer || bytes == 0) continue;
+      const gpu::CopyCommand copy{{slot.staging.get(), input.staging, bytes}, {input.buffer.get(), 0, bytes}};
+      list = record_copies(std::span(&copy, 1), {slot.staging, input.buffer}, "upload " + input.name);
+      if (input.hidden) continue;
+      all.push_back(copy);
+      all_owners.push_back(input.buffer);
+    }
+    if (!all.empty()) slot.upload_all = record_copies(all, std::move(all_owners), "upload");
+
+    std::vector<gpu::CopyCommand> small;
+    std::vector<std::shared_ptr<void>> small_owners{slot.readback};
+    for (const SessionOutput& output : outputs) {
+      if (!output.readback || output.bytes == 0) continue;
+      small.push_back({{output.buffer.get(), output.offset, output.bytes}, {slot.readback.get(), *output.readback, output.bytes}});
+      small_owners.push_back(output.buffer);
+    }
+    if (!small.empty()) slot.download = record_copies(small, std::move(small_owners), "download");
+  }
+
+  if (status) {
+    const std::uint32_t placement = plan.outputs.find(reserved::status)->second;
+    for (const PlanStep& step : plan.steps) {
+      for (const PlanOperand& operand : step.operands) {
+        if (operand.placement == placement && operand.written) status_segment = step.segment;
+      }
+    }
+    AESHNA_CHECK(status_segment && status_state);
+    const gpu::Command clear[] = {gpu::FillCommand{{status_state.get(), 0, status_state->size()}, 0}};
+    clear_status = device().record(clear, {status_state}, "clear status");
+  }
+  const std::size_t chunks = segments[0].size() + segments[1].size() + segments[2].size();
+  batch.reserve(inputs.size() + 1 + chunks + 1);
+  cuts.reserve(chunks);
+}
+
+}  // namespace aeshna

@@ -1,0 +1,239 @@
+// The program as a user meets it: exit status, output, messages. Devices: the suites CliDevice*.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/temp_dir.h"
+#include "support/test_device.h"
+
+#ifndef _WIN32
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace aeshna {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int status = -1;
+  std::string out, err;
+};
+
+/// Runs `aeshna ARGUMENTS...` in `folder`. When `stop_at` appears on stdout, SIGINT is sent.
+Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp_directory_path(), const std::string& stop_at = "") {
+  const test::TempDir dir;
+  int pipe_ends[2];
+  EXPECT_EQ(::pipe(pipe_ends), 0);
+  const fs::path program = AESHNA_CLI, errors = dir / "stderr";
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(pipe_ends[1], STDOUT_FILENO);
+    ::close(pipe_ends[0]);
+    ::close(pipe_ends[1]);
+    if (std::freopen(errors.c_str(), "w", stderr) == nullptr || ::chdir(folder.c_str()) != 0) ::_exit(126);
+    std::vector<char*> argv = {const_cast<char*>("aeshna")};
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    ::execv(program.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ::close(pipe_ends[1]);
+  Result result;
+  bool sent = stop_at.empty();
+  char block[4096];
+  for (ssize_t count; (count = ::read(pipe_ends[0], block, sizeof block)) > 0;) {
+    result.out.append(block, static_cast<std::size_t>(count));
+    if (!sent && result.out.find(stop_at) != std::string::npos) {
+      ::kill(pid, SIGINT);
+      sent = true;
+    }
+  }
+  ::close(pipe_ends[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  result.err = test::read_text(errors);
+  return result;
+}
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << "expected '" << (part) << "' in:\n" << (text)
+
+TEST(Cli, HelpAndVersion) {
+  const Result help = run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* command : {"devices", "info", "train", "dump", "check", "--device", "--validation", "--quiet"}) EXPECT_HAS(help.out, command);
+  EXPECT_EQ(help.err, "");
+  const Result version = run({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.out, "aeshna " AESHNA_VERSION "\n");
+  EXPECT_HAS(run({"train", "digits", "--help"}).out, "--hidden");
+}
+
+TEST(Cli, UsageErrorsExitWithTwo) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{}, {"fly"}, {"train"}, {"train", "mnist"}, {"info"}, {"dump", "--stages"},
+                                             {"train", "digits", "--epochs", "0"}, {"train", "digits", "--epochs", "many"},
+                                             {"train", "digits", "--lr", "-1"}, {"train", "digits", "--optimizer", "magic"},
+                                             {"train", "digits", "--hidden", "12,x"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.status, 2) << (arguments.empty() ? "" : arguments.back());
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err.find("aeshna: "), 0u) << result.err;
+    EXPECT_HAS(result.err, "--help");
+  }
+  EXPECT_HAS(run({"train", "digits", "--epochs", "0"}).err, "see aeshna train digits --help");
+}
+
+TEST(CliDevice, DevicesAsJson) {
+  const Result result = run({"devices", "--json"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const auto devices = nlohmann::json::parse(result.out);
+  ASSERT_TRUE(devices.is_array());
+  for (const auto& device : devices) {
+    EXPECT_TRUE(device.at("name").is_string());
+    EXPECT_EQ(device.at("uuid").get<std::string>().size(), 32u);
+    EXPECT_TRUE(device.at("usable").is_boolean());
+  }
+  EXPECT_EQ(run({"devices"}).status, 0);
+}
+
+TEST(Cli, InfoRefusesWhatItCannotRead) {
+  const test::TempDir dir;
+  dir.write("model.gguf", std::string("GGUF\3\0\0\0{", 9));
+  dir.write("empty", "");
+  dir.write("cut.safetensors", "abc");
+  dir.write("bad.txt", "aeshna graph 1\n%0 = nonsense(\n");
+  const auto error = [&](const char* file, const char* part) {
+    const Result result = run({"info", file}, dir.path());
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err.find("aeshna: "), 0u) << result.err;
+    EXPECT_HAS(result.err, part);
+    EXPECT_HAS(result.err, file);
+    EXPECT_EQ(result.out, "");
+  };
+  error("model.gguf", "a GGUF file");
+  error("empty", "of an unknown format");
+  error("cut.safetensors", "cut.safetensors");
+  error("none.safetensors", "none.safetensors");
+  error("bad.txt", "line 2");
+}
+
+TEST(Cli, DumpOfAGraphFile) {
+  const test::TempDir dir;
+  const Result stages = run({"dump", "--stage", "list"});
+  EXPECT_EQ(stages.status, 0) << stages.err;
+  EXPECT_HAS(stages.out, "verify");
+  EXPECT_HAS(stages.out, "plan");
+
+  // The null device plans without a driver; the text of the first stage is a graph file again.
+  const Result graph = run({"dump", "--stage", "verify", "--device", "null"});
+  ASSERT_EQ(graph.status, 0) << graph.err;
+  EXPECT_EQ(graph.out.find("aeshna graph 1"), 0u);
+  dir.write("mlp.txt", graph.out);
+  const Result info = run({"info", "mlp.txt"}, dir.path());
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_HAS(info.out, "f32[50, 64]");
+  EXPECT_HAS(info.out, "logits");
+  const Result again = run({"dump", "--stage", "verify", "--graph", "mlp.txt", "--device", "null"}, dir.path());
+  EXPECT_EQ(again.out, graph.out);
+
+  const Result plan = run({"dump", "--train", "--device", "null"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_HAS(plan.out, "mlp.0.weight");
+  const Result unfused = run({"dump", "--train", "--no-fusion", "--device", "null"});
+  EXPECT_EQ(unfused.status, 0) << unfused.err;
+  EXPECT_GT(unfused.out.size(), plan.out.size());
+
+  const Result unknown = run({"dump", "--stage", "nonsense", "--device", "null"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_HAS(unknown.err, "nonsense");
+}
+
+TEST(CliDevice, UnknownDeviceIsNamed) {
+  const Result result = run({"check", "--device", "no such device"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_HAS(result.err, "no such device");
+}
+
+TEST(CliDevice, Check) {
+  AESHNA_NEED_DEVICE();
+  const Result result = run({"check"});
+  EXPECT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_HAS(result.out, "matmul");
+  EXPECT_HAS(result.out, "OK");
+  EXPECT_EQ(result.out.find("FAIL"), std::string::npos) << result.out;
+  // The null device computes nothing, and the check must notice.
+  const Result null = run({"check", "--device", "null"});
+  EXPECT_EQ(null.status, 1);
+  EXPECT_HAS(null.out, "FAIL");
+}
+
+TEST(CliDevice, TrainDigitsSavesShowsAndResumes) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  const std::vector<std::string> arguments = {"train", "digits", "--data", data, "--epochs", "4", "--hidden", "48", "--out-dir", "run"};
+  const Result result = run(arguments, dir.path());
+  ASSERT_EQ(result.status, 0) << result.out << result.err;
+  for (const char* part : {"1500 pictures of 8x8", "297 held out", "epoch 4/4", "steps/s", "of 297 right", "truth \\ predicted", " is a ",
+                           "digits.safetensors"}) {
+    EXPECT_HAS(result.out, part);
+  }
+  EXPECT_EQ(result.out.find('\r'), std::string::npos) << "a pipe is no terminal";
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_HAS(test::read_text(dir / "run/loss.svg"), "held-out accuracy");
+
+  const Result info = run({"info", "run/digits.safetensors"}, dir.path());
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_HAS(info.out, "mlp.0.weight");
+  EXPECT_HAS(info.out, "f32");
+
+  std::vector<std::string> more = arguments;
+  more.push_back("--resume");
+  EXPECT_HAS(run(more, dir.path()).out, "has all 4 epochs already");
+  more[5] = "5";
+  const Result resumed = run(more, dir.path());
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_HAS(resumed.out, "trained   30 steps");
+  more[7] = "49";  // another model than the file's
+  const Result other = run(more, dir.path());
+  EXPECT_EQ(other.status, 1);
+  EXPECT_HAS(other.err, "mlp.0.weight");
+}
+
+TEST(CliDevice, InterruptedTrainingKeepsItsCheckpoint) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  const Result result = run({"train", "digits", "--data", data, "--epochs", "2000"}, dir.path(), "compiled");
+  EXPECT_EQ(result.status, 130) << result.out << result.err;
+  EXPECT_HAS(result.out, "--resume");
+  EXPECT_EQ(run({"info", "digits.safetensors"}, dir.path()).status, 0);
+}
+
+TEST(CliDevice, TrainingErrorsNameTheThing) {
+  const test::TempDir dir;
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  dir.write("file", "");
+  const auto error = [&](const std::vector<std::string>& arguments, const char* part) {
+    const Result result = run(arguments, dir.path());
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err.find("aeshna: "), 0u) << result.err;
+    EXPECT_HAS(result.err, part);
+  };
+  error({"train", "digits", "--data", "none.csv"}, "none.csv");
+  error({"train", "digits", "--data", "file"}, "no digits in it");
+  error({"train", "mnist", "--data", "nowhere"}, "train-images-idx3-ubyte");
+  error({"train", "digits", "--data", data, "--batch", "1501"}, "--batch 1501");
+  error({"train", "digits", "--data", data, "--out-dir", "file/sub"}, "file/sub");
+}
+
+}  // namespace
+}  // namespace aeshna
+#endif

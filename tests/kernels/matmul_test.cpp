@@ -1,0 +1,432 @@
+// Every variant of the matrix product against a double oracle, at sizes that fit no tile.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <format>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ir/op.h"
+#include "ops/lower.h"
+#include "ops/matmul_variants.h"
+#include "support/kernel_runner.h"
+#include "support/test_device.h"
+
+namespace aeshna::test {
+namespace {
+
+using Strides = std::vector<std::int64_t>;
+
+Instr load(std::uint32_t operand, Strides strides, std::int64_t offset = 0) {
+  Instr instr;
+  instr.kind = Instr::Kind::Load;
+  instr.operand = operand;
+  instr.access.strides = std::move(strides);
+  instr.access.offset = offset;
+  return instr;
+}
+
+Instr apply(std::string_view op, std::vector<std::uint32_t> args, DType dtype = DType::f32) {
+  Instr instr;
+  instr.kind = Instr::Kind::Op;
+  instr.dtype = dtype;
+  instr.op = &find_op(op);
+  instr.args = std::move(args);
+  return instr;
+}
+
+Instr literal(double value) {
+  Instr instr;
+  instr.literal = value;
+  return instr;
+}
+
+Instr product() {
+  Instr instr;
+  instr.kind = Instr::Kind::Product;
+  return instr;
+}
+
+Store store(std::uint32_t operand, std::uint32_t value, Strides strides) {
+  Store s;
+  s.operand = operand;
+  s.value = value;
+  s.access.strides = std::move(strides);
+  return s;
+}
+
+/// How an operand lies in memory. The order of a dense row-major [batch, M, K] (or [batch, K, N]) is Rows.
+enum class Layout { Rows, Columns };
+
+/// A plain product, to which tests add prologues and epilogues. Operands: 0 a, 1 b, 2 c (dense row-major).
+struct ProductBuilder {
+  std::vector<std::int64_t> batch;
+  std::int64_t m, n, k;
+  Layout a = Layout::Rows, b = Layout::Rows;
+  std::vector<bool> broadcast_a, broadcast_b;  ///< per batch dimension
+  std::int64_t gap = 0;                        ///< extra elements between rows, so that strides and offset are odd
+
+  /// Strides of [batch..., rows, columns] and the number of elements they reach.
+  std::pair<Strides, std::int64_t> place(std::int64_t rows, std::int64_t columns, Layout layout, const std::vector<bool>& broadcast) const {
+    Strides strides(batch.size() + 2);
+    const std::int64_t inner = (layout == Layout::Rows ? columns : rows) + gap, outer = layout == Layout::Rows ? rows : columns;
+    strides[batch.size()] = layout == Layout::Rows ? inner : 1;
+    strides[batch.size() + 1] = layout == Layout::Rows ? 1 : inner;
+    std::int64_t step = inner * outer;
+    for (std::size_t d = batch.size(); d-- > 0;) {
+      const bool repeat = d < broadcast.size() && broadcast[d];
+      strides[d] = repeat ? 0 : step;
+      if (!repeat) step *= batch[d];
+    }
+    return {strides, step + gap};
+  }
+
+  FusedKernel build() const {
+    FusedKernel kernel;
+    kernel.kind = FusedKernel::Kind::Matmul;
+    kernel.space = batch;
+    kernel.space.push_back(m);
+    kernel.space.push_back(n);
+    kernel.k = k;
+    const auto [sa, na] = place(m, k, a, broadcast_a);
+    const auto [sb, nb] = place(k, n, b, broadcast_b);
+    kernel.a.instrs = {load(0, sa, gap)};
+    kernel.b.instrs = {load(1, sb, gap)};
+    kernel.body.instrs = {product()};
+    const auto [sc, nc] = dense(Layout::Rows);
+    kernel.body.stores = {store(2, 0, sc)};
+    add_operand(kernel, na, false);
+    add_operand(kernel, nb, false);
+    add_operand(kernel, nc, true);
+    return kernel;
+  }
+
+  std::pair<Strides, std::int64_t> dense(Layout layout) const {
+    ProductBuilder plain = *this;
+    plain.gap = 0;
+    return plain.place(m, n, layout, {});
+  }
+
+  static std::uint32_t add_operand(FusedKernel& kernel, std::int64_t elements, bool written) {
+    KernelOperand operand{};
+    operand.dtype = DType::f32;
+    operand.elements = elements;
+    operand.written = written;
+    kernel.operands.push_back(operand);
+    return static_cast<std::uint32_t>(kernel.operands.size() - 1);
+  }
+};
+
+/// One runner for the suite, so that equal kernels are built once.
+class Matmul : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    if (const auto device = kernel_device()) runner_ = std::make_unique<KernelRunner>(device);
+  }
+  static void TearDownTestSuite() { runner_.reset(); }
+  void SetUp() override { AESHNA_NEED_DEVICE(); }
+  void TearDown() override {
+    if (ran_ == 0) return;
+    std::cout << ran_ << " variants ran";
+    for (const auto& [why, count] : skipped_) std::cout << ", " << count << " skipped (" << why << ")";
+    std::cout << "\n";
+  }
+
+  static const Caps& caps() { return runner_->caps(); }
+  static Caps tiny_caps() {
+    Caps tiny = caps();
+    tiny.compute_units = 0;
+    return tiny;
+  }
+
+  /// Every written operand against the oracle; the runner itself checks canaries, counters, and that two launches agree bit for bit.
+  /// Rejected candidates are counted and reported, never silently dropped.
+  void check(const Candidate& candidate, const std::string& what) {
+    if (!candidate.rejected.empty()) {
+      ++skipped_[candidate.rejected];
+      return;
+    }
+    const FusedKernel& kernel = *candidate.spec.fused;
+    const OperandData data = random_data(kernel, 1, -1, 1);
+    const double tolerance = 1e-6 * std::sqrt(static_cast<double>(std::max<std::int64_t>(kernel.k, 1)));
+    const std::string problem = difference(kernel, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
+    EXPECT_EQ(problem, "") << what << " [" << candidate.spec.family << " " << candidate.spec.variant << "]";
+    ++ran_;
+  }
+
+  static inline std::unique_ptr<KernelRunner> runner_;
+  int ran_ = 0;
+  std::map<std::string, int> skipped_;
+};
+
+/// The four ways an operand can arrive, by layout and by whether four neighbours make one vec4.
+struct Arrival {
+  Layout a, b;
+  std::int64_t gap;  ///< 1: no vec4 anywhere
+};
+constexpr Arrival kArrivals[] = {
+    {Layout::Rows, Layout::Rows, 0},        // a along k, b along n: NN
+    {Layout::Columns, Layout::Columns, 0},  // a along m, b along k: TT
+    {Layout::Rows, Layout::Columns, 1},     // NT, scalar
+    {Layout::Columns, Layout::Rows, 1},     // TN, scalar
+};
+
+TEST_F(Matmul, EveryTileWithEveryLoader) {
+  for (const TileVariant& v : tile_variants()) {
+    for (const Arrival& arrival : kArrivals) {
+      // Two tiles each way, the second partly filled; a depth of two steps and a bit.
+      const std::int64_t m = v.bm + v.bm / 2 + 4, n = v.bn + 8, k = 2 * v.bk + 4;
+      const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = k, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+      for (const std::uint32_t parts : {1u, 2u, 3u}) check(tile_candidate(kernel, caps(), v, parts), "tile");
+    }
+  }
+}
+
+TEST_F(Matmul, EveryTileWithRaggedEdges) {
+  for (const TileVariant& v : tile_variants()) {
+    const FusedKernel kernel = ProductBuilder{.m = v.bm + 1, .n = v.bn + 3, .k = v.bk + 5, .b = Layout::Columns}.build();
+    for (const std::uint32_t parts : {1u, 2u, 4u}) check(tile_candidate(kernel, caps(), v, parts), "ragged");
+  }
+}
+
+TEST_F(Matmul, EveryGemvWithEveryLoader) {
+  for (const GemvVariant& v : gemv_variants()) {
+    for (const Arrival& arrival : kArrivals) {
+      for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{1, 132}, {3, 260}, {140, 2}}) {
+        const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 316, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+        for (const std::uint32_t parts : {1u, 3u}) check(gemv_candidate(kernel, caps(), v, parts), "gemv");
+      }
+    }
+  }
+}
+
+TEST_F(Matmul, NarrowProductsOfEveryWidth) {
+  for (std::int64_t r = 1; r <= kGemvRows; ++r) {
+    for (const Layout layout : {Layout::Rows, Layout::Columns}) {
+      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = r, .n = 37, .k = 100, .b = layout}.build(), caps(), gemv_variants()[2], 2), "rows");
+      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = 37, .n = r, .k = 100, .a = layout}.build(), caps(), gemv_variants()[2], 1), "columns");
+    }
+  }
+  const Candidate wide = gemv_candidate(ProductBuilder{.m = 9, .n = 9, .k = 4}.build(), caps(), gemv_variants()[0], 1);
+  EXPECT_EQ(wide.rejected, "9 narrow rows; gemv takes 8");
+}
+
+TEST_F(Matmul, AwkwardSizes) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 1, 0},    {2, 3, 0},     {1, 1, 257},  {5, 7, 1},    {7, 5, 3},      {16, 16, 16}, {17, 15, 31},
+                                   {31, 33, 17}, {33, 31, 65}, {64, 64, 128}, {65, 63, 127}, {13, 129, 4}, {127, 1, 63},   {1, 127, 64}, {2, 100, 96},
+                                   {97, 4, 50},  {20, 6, 147}, {49, 196, 36}, {10, 10, 1030}};
+  for (const auto& [m, n, k] : sizes) {
+    for (const Layout b : {Layout::Rows, Layout::Columns}) {
+      const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = k, .b = b}.build();
+      const std::string what = std::format("{}x{}x{}", m, n, k);
+      check(lower_matmul(kernel, caps()).front(), what);
+      check(lower_matmul(kernel, tiny_caps()).front(), what + " tiny");
+      check(tile_candidate(kernel, caps(), tile_variants()[1], 2), what);
+    }
+  }
+}
+
+TEST_F(Matmul, NothingToDo) {
+  for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
+    const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 8}.build();
+    for (const Candidate& candidate : lower_matmul(kernel, caps())) EXPECT_EQ(candidate.spec.workgroups, 0u);
+  }
+  EXPECT_EQ(tile_candidate(ProductBuilder{.batch = {0}, .m = 3, .n = 4, .k = 8}.build(), caps(), tile_variants()[0], 1).spec.workgroups, 0u);
+}
+
+TEST_F(Matmul, Batches) {
+  for (const Layout layout : {Layout::Rows, Layout::Columns}) {
+    const ProductBuilder cases[] = {
+        {.batch = {3}, .m = 20, .n = 24, .k = 12, .a = layout},
+        {.batch = {3}, .m = 20, .n = 24, .k = 12, .b = layout, .broadcast_b = {true}},
+        {.batch = {2, 3}, .m = 17, .n = 9, .k = 11, .b = layout, .broadcast_a = {true, false}, .broadcast_b = {false, true}},
+        {.batch = {2, 3, 2}, .m = 5, .n = 18, .k = 7, .a = layout, .broadcast_a = {false, true, false}},
+        {.batch = {5}, .m = 1, .n = 40, .k = 33, .b = layout},
+    };
+    for (const ProductBuilder& c : cases) {
+      const FusedKernel kernel = c.build();
+      check(lower_matmul(kernel, caps()).front(), "batch");
+      check(lower_matmul(kernel, tiny_caps()).front(), "batch, tiny");
+      check(tile_candidate(kernel, caps(), tile_variants()[2], 2), "batch, split");
+    }
+  }
+}
+
+/// a -> relu mask of a gradient: select(mask > 0, a, 0); operand 3 is the mask with a's layout.
+void add_relu_mask(FusedKernel& kernel, Body& body) {
+  const Instr data = body.instrs[0];
+  const std::uint32_t mask = ProductBuilder::add_operand(kernel, kernel.operands[data.operand].elements, false);
+  Instr load_mask = data;
+  load_mask.operand = mask;
+  body.instrs = {data, load_mask, literal(0), apply("greater", {1, 2}, DType::boolean), apply("select", {3, 0, 2})};
+}
+
+TEST_F(Matmul, PrologueOfSeveralLoads) {
+  for (const Arrival& arrival : kArrivals) {
+    for (const std::int64_t m : {4, 36}) {
+      FusedKernel kernel = ProductBuilder{.m = m, .n = 40, .k = 44, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+      add_relu_mask(kernel, kernel.a);
+      // b scaled per row of k: a load that is uniform along n.
+      const std::uint32_t scale = ProductBuilder::add_operand(kernel, kernel.k, false);
+      kernel.b.instrs.push_back(load(scale, {1, 0}));
+      kernel.b.instrs.push_back(apply("mul", {0, 1}));
+      for (const std::uint32_t parts : {1u, 2u}) {
+        check(tile_candidate(kernel, caps(), tile_variants()[2], parts), "prologue");
+        if (m == 4) check(gemv_candidate(kernel, caps(), gemv_variants()[1], parts), "prologue");
+      }
+    }
+  }
+}
+
+/// c = residual + gelu(product + bias), and the pre-activation stored transposed.
+FusedKernel with_epilogue(const ProductBuilder& builder, bool long_one) {
+  FusedKernel kernel = builder.build();
+  const auto [row_major, elements] = builder.dense(Layout::Rows);
+  const std::uint32_t bias = ProductBuilder::add_operand(kernel, builder.n, false);
+  const std::uint32_t residual = ProductBuilder::add_operand(kernel, elements, false);
+  const std::uint32_t transposed = ProductBuilder::add_operand(kernel, elements, true);
+  Strides along_n(kernel.space.size(), 0);
+  along_n.back() = 1;
+  kernel.body.instrs = {product(), load(bias, along_n), apply("add", {0, 1}), apply(long_one ? "gelu_erf" : "relu", {2}),
+                        load(residual, row_major), apply("add", {3, 4})};
+  kernel.body.stores = {store(2, 5, row_major), store(transposed, 2, builder.dense(Layout::Columns).first)};
+  return kernel;
+}
+
+TEST_F(Matmul, Epilogues) {
+  for (const bool long_one : {false, true}) {
+    for (const std::int64_t n : {72, 71}) {
+      for (const std::size_t variant : {1u, 4u, 7u, 9u}) {
+        const FusedKernel kernel = with_epilogue({.batch = {2}, .m = 70, .n = n, .k = 36, .b = Layout::Columns}, long_one);
+        for (const std::uint32_t parts : {1u, 2u}) check(tile_candidate(kernel, caps(), tile_variants()[variant], parts), "epilogue");
+      }
+      const FusedKernel narrow = with_epilogue({.batch = {2}, .m = 3, .n = n, .k = 36, .b = Layout::Columns}, long_one);
+      for (const std::uint32_t parts : {1u, 2u}) check(gemv_candidate(narrow, caps(), gemv_variants()[1], parts), "epilogue");
+    }
+  }
+}
+
+TEST_F(Matmul, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
+  FusedKernel kernel = ProductBuilder{.m = 44, .n = 44, .k = 44, .b = Layout::Columns}.build();
+  kernel.b.instrs = {load(0, {1, 44})};
+  kernel.body.instrs = {product(), load(0, {44, 1}), apply("add", {0, 1})};
+  kernel.body.stores = {store(1, 2, {44, 1})};
+  kernel.operands = {kernel.operands[0], kernel.operands[2]};
+  for (const TileVariant& v : {tile_variants()[0], tile_variants()[2]}) check(tile_candidate(kernel, caps(), v, 1), "x x^T + x");
+}
+
+TEST_F(Matmul, ManySplits) {  // more parts than steps: some add nothing
+  const FusedKernel kernel = ProductBuilder{.m = 40, .n = 68, .k = 100}.build();
+  for (const std::uint32_t parts : {4u, 7u, 16u}) {
+    const Candidate candidate = tile_candidate(kernel, caps(), tile_variants()[2], parts);
+    ASSERT_GT(candidate.spec.counters, 0u);
+    check(candidate, "split");
+    check(gemv_candidate(ProductBuilder{.m = 40, .n = 2, .k = 100}.build(), caps(), gemv_variants()[0], parts), "split");
+  }
+}
+
+TEST_F(Matmul, LaunchesAreFolded) {
+  Caps folded = caps();
+  folded.max_groups[0] = folded.max_groups[1] = folded.max_groups[2] = 7;
+  KernelRunner runner(kernel_device(), folded);
+  const FusedKernel kernel = ProductBuilder{.m = 161, .n = 170, .k = 40}.build();
+  const Candidate candidate = tile_candidate(kernel, folded, tile_variants()[0], 2);
+  ASSERT_GT(candidate.spec.workgroups, 49u);  // three dimensions, surplus workgroups in the last
+  const OperandData data = random_data(kernel, 3, -1, 1);
+  EXPECT_EQ(difference(kernel, runner.run(candidate.spec, data), evaluate(kernel, data), 1e-6, 1e-5), "");
+}
+
+// ---- the choice, a pure function
+
+Caps plain_caps() {
+  Caps caps;
+  caps.shared_bytes = 32768;
+  caps.max_storage_buffers = 16;
+  caps.compute_units = 132;
+  return caps;
+}
+
+TEST(MatmulChoice, EveryTileFits32KiB) {
+  for (const TileVariant& v : tile_variants()) {
+    EXPECT_LE(v.shared_bytes(), 32768u);
+    EXPECT_LE(v.threads(), 256u);
+  }
+}
+
+TEST(MatmulChoice, LimitsRejectWithTheirReason) {
+  const FusedKernel kernel = ProductBuilder{.m = 256, .n = 256, .k = 256}.build();
+  const TileVariant large = tile_variants().back();
+  Caps caps = plain_caps();
+  caps.shared_bytes = 16384;
+  EXPECT_EQ(tile_candidate(kernel, caps, large, 1).rejected, "32768 bytes of shared memory; the device has 16384");
+  caps = plain_caps();
+  caps.max_invocations = 128;
+  EXPECT_EQ(tile_candidate(kernel, caps, large, 1).rejected, "256 threads per workgroup; the device allows 128");
+  caps = plain_caps();
+  caps.max_storage_buffers = 4;
+  EXPECT_EQ(tile_candidate(kernel, caps, large, 2).rejected, "5 storage buffers; the device allows 4");
+  EXPECT_EQ(tile_candidate(kernel, caps, large, 1).rejected, "");
+  caps = plain_caps();
+  caps.max_storage_range = 1 << 18;
+  EXPECT_EQ(tile_candidate(kernel, caps, large, 2).rejected, "524288 bytes of workspace; a binding covers 262144");
+}
+
+TEST(MatmulChoice, SomethingFitsSmallDevices) {
+  Caps caps = plain_caps();
+  caps.shared_bytes = 16384;
+  caps.max_invocations = 128;
+  caps.max_local[0] = 128;
+  caps.max_storage_buffers = 4;
+  for (const std::int64_t m : {1, 3, 33, 4096}) {
+    for (const std::int64_t k : {1, 8, 4096}) {
+      const std::vector<Candidate> candidates = lower_matmul(ProductBuilder{.m = m, .n = 1000, .k = k}.build(), caps);
+      EXPECT_TRUE(std::ranges::any_of(candidates, [](const Candidate& c) { return c.rejected.empty(); })) << m << " " << k;
+    }
+  }
+}
+
+TEST(MatmulChoice, TinyTilesSplitInThree) {
+  Caps caps = plain_caps();
+  caps.compute_units = 0;
+  const auto first = [&](std::int64_t m, std::int64_t k) { return lower_matmul(ProductBuilder{.m = m, .n = 20, .k = k}.build(), caps).front().spec; };
+  EXPECT_EQ(first(20, 8).family, "matmul");
+  EXPECT_EQ(first(20, 8).constant("BM"), 16);
+  EXPECT_EQ(first(20, 8).constant("PARTS"), 3);
+  EXPECT_EQ(first(20, 7).constant("PARTS"), 1);
+  EXPECT_EQ(first(2, 8).family, "gemv");
+  EXPECT_EQ(first(2, 8).constant("PARTS"), 3);
+}
+
+TEST(MatmulChoice, FollowsTheShape) {
+  const auto chosen = [](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return lower_matmul(ProductBuilder{.m = m, .n = n, .k = k, .b = Layout::Columns}.build(), plain_caps()).front().spec;
+  };
+  EXPECT_EQ(chosen(1, 3072, 576).family, "gemv");
+  EXPECT_EQ(chosen(4096, 4096, 4096).constant("BM") * chosen(4096, 4096, 4096).constant("BN"), 128 * 128);
+  EXPECT_EQ(chosen(4096, 4096, 4096).constant("PARTS"), 1);
+  EXPECT_GT(chosen(128, 576, 1536).constant("PARTS"), 1);
+  EXPECT_LE(chosen(32, 10, 128).constant("BM"), 32);
+  const KernelSpec again = chosen(128, 576, 1536);
+  EXPECT_EQ(again.variant, chosen(128, 576, 1536).variant);
+}
+
+TEST(MatmulChoice, VectorLoadsOnlyWhereAligned) {
+  const auto constant = [](const ProductBuilder& builder, std::string_view name) {
+    return tile_candidate(builder.build(), plain_caps(), tile_variants()[2], 1).spec.constant(name);
+  };
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8}, "A_VEC"), 1);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8}, "A_ALONG_K"), 1);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8}, "B_ALONG_K"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6}, "A_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 6, .k = 8}, "B_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 6, .k = 8}, "EPILOGUE_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "A_VEC"), 0);
+  EXPECT_EQ(constant({.m = 6, .n = 8, .k = 8, .a = Layout::Columns}, "A_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .a = Layout::Columns}, "A_VEC"), 1);
+}
+
+}  // namespace
+}  // namespace aeshna::test

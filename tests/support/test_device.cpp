@@ -1,0 +1,25 @@
+#include "support/test_device.h"
+
+#include <cstdlib>
+#include <string_view>
+
+#include "aeshna/error.h"
+
+namespace aeshna::test {
+
+const TestDevice& test_device() {
+  static const TestDevice opened = [] {
+    TestDevice result;
+    const char* validation = std::getenv("AESHNA_TEST_VALIDATION");
+    try {
+      result.device.emplace(DeviceRequest{.selector = {}, .caps = {}, .validation = validation == nullptr || std::string_view(validation) != "0"});
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::NoDevice) throw;  // a driver that is present must open
+      result.why = e.what();
+    }
+    return result;
+  }();
+  return opened;
+}
+
+}  // namespace aeshna::test

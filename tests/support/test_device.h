@@ -1,0 +1,26 @@
+#pragma once
+// The one device of a test process: opened once, with the Khronos validation layer unless AESHNA_TEST_VALIDATION=0, so that
+// suites share its pipelines. AESHNA_DEVICE chooses it.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "aeshna/device.h"
+
+namespace aeshna::test {
+
+struct TestDevice {
+  std::optional<Device> device;
+  std::string why;  ///< why there is none
+};
+const TestDevice& test_device();
+
+}  // namespace aeshna::test
+
+/// Skips the test, with the reason, where no driver is present.
+#define AESHNA_NEED_DEVICE()                                                      \
+  if (!::aeshna::test::test_device().device) {                                    \
+    GTEST_SKIP() << "no Vulkan device: " << ::aeshna::test::test_device().why;    \
+  }                                                                               \
+  static_assert(true, "")
