@@ -42,10 +42,10 @@ struct Problem {
 };
 
 constexpr std::int64_t kShapes[][3] = {
-    {512, 512, 512},   {1024, 1024, 1024}, {4096, 4096, 4096}, {128, 3072, 576},  {128, 576, 1536}, {128, 960, 576},
-    {128, 576, 576},   {128, 49152, 576},  {576, 3072, 128},   {50, 4096, 720},   {1500, 1536, 384}, {1500, 384, 1536},
-    {1500, 384, 384},  {1, 3072, 576},     {1, 576, 1536},     {1, 49152, 576},   {1000, 1000, 1000}, {1023, 1025, 1027},
-    {64, 128, 784},    {784, 128, 64},     {64, 10, 128}};
+    {512, 512, 512},  {1024, 1024, 1024}, {4096, 4096, 4096}, {128, 3072, 576}, {128, 576, 1536},   {128, 960, 576},
+    {128, 576, 576},  {128, 49152, 576},  {576, 3072, 128},   {50, 4096, 720},  {1500, 1536, 384},  {1500, 384, 1536},
+    {1500, 384, 384}, {1, 3072, 576},     {1, 576, 1536},     {1, 49152, 576},  {1000, 1000, 1000}, {1023, 1025, 1027},
+    {64, 128, 784},   {784, 128, 64},     {64, 10, 128}};
 
 FusedKernel fused(const Problem& p) {
   FusedKernel kernel;
@@ -149,8 +149,8 @@ class Bench {
     const auto readback = device_.create_buffer(bytes, gpu::MemoryKind::Readback, "readback");
     std::vector<std::shared_ptr<void>> owners = launch.owners;
     owners.push_back(readback);
-    run({gpu::FillCommand{{operands_[2].get(), 0, bytes}, 0x7fc00000u}, gpu::BarrierCommand{}, launch.dispatch, gpu::BarrierCommand{},
-         gpu::CopyCommand{{operands_[2].get(), 0, bytes}, {readback.get(), 0, bytes}}},
+    run({gpu::FillCommand{{operands_[2].get(), 0, bytes}, 0x7fc00000u}, gpu::BarrierCommand{}, launch.dispatch,
+         gpu::BarrierCommand{}, gpu::CopyCommand{{operands_[2].get(), 0, bytes}, {readback.get(), 0, bytes}}},
         owners);
     std::vector<float> c(static_cast<std::size_t>(bytes / 4));
     std::memcpy(c.data(), readback->mapped(), bytes);
@@ -187,7 +187,8 @@ class Bench {
     const std::size_t count = std::min<std::size_t>(work.size(), std::max(1u, std::thread::hardware_concurrency()));
     for (std::size_t t = 0; t < count; ++t) {
       threads.emplace_back([&] {
-        for (std::size_t i = next++; i < work.size(); i = next++) built[i] = {work[i]->first.key, make_kernel(*work[i]->second, work[i]->first)};
+        for (std::size_t i = next++; i < work.size(); i = next++)
+          built[i] = {work[i]->first.key, make_kernel(*work[i]->second, work[i]->first)};
       });
     }
     threads.clear();
@@ -273,7 +274,8 @@ std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& cap
     if (kernel.k < parts * 32) continue;
     for (const TileVariant& v : tile_variants()) candidates.push_back(tile_candidate(kernel, caps, v, parts));
     for (const GemvVariant& v : gemv_variants()) {
-      if (std::min(kernel.space[0], kernel.space[1]) <= kGemvRows) candidates.push_back(gemv_candidate(kernel, caps, v, parts));
+      if (std::min(kernel.space[0], kernel.space[1]) <= kGemvRows)
+        candidates.push_back(gemv_candidate(kernel, caps, v, parts));
     }
   }
   std::erase_if(candidates, [](const Candidate& c) { return !c.rejected.empty(); });
@@ -295,12 +297,18 @@ Options parse(int argc, char** argv) {
   std::string shapes;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    if (arg == "--device") options.device = value(i);
-    else if (arg == "--json") options.json = value(i);
-    else if (arg == "--shapes") shapes = value(i);
-    else if (arg == "--sweep") options.sweep = true;
-    else if (arg == "--check") options.check = true;
-    else fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
+    if (arg == "--device")
+      options.device = value(i);
+    else if (arg == "--json")
+      options.json = value(i);
+    else if (arg == "--shapes")
+      shapes = value(i);
+    else if (arg == "--sweep")
+      options.sweep = true;
+    else if (arg == "--check")
+      options.check = true;
+    else
+      fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
   }
   std::vector<std::array<std::int64_t, 3>> list;
   if (shapes.empty()) {
@@ -326,7 +334,8 @@ int run(const Options& options) {
   const int samples = software ? 3 : 15;
   const double sample_us = software ? 20000 : 5000;
   std::printf("%s, %u compute units\n", device.info().name.c_str(), bench.caps().compute_units);
-  nlohmann::json results = {{"device", device.info().name}, {"driver", device.info().driver}, {"products", nlohmann::json::array()}};
+  nlohmann::json results = {
+      {"device", device.info().name}, {"driver", device.info().driver}, {"products", nlohmann::json::array()}};
   int wrong = 0;
   for (const Problem& problem : options.problems) {
     if (software && problem.flops() > 3e9) continue;  // minutes each
@@ -339,13 +348,16 @@ int run(const Options& options) {
     const Timing timing = bench.time(chosen, samples, sample_us);
     const double error = options.check ? bench.error(chosen) : 0;
     wrong += !(error < 1e-6);
-    std::printf("%-22s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name().c_str(), timing.gpu_us, timing.wall_us,
-                problem.flops() / timing.gpu_us * 1e-6, chosen.family.c_str(), chosen.variant.c_str());
+    std::printf("%-22s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name().c_str(), timing.gpu_us,
+                timing.wall_us, problem.flops() / timing.gpu_us * 1e-6, chosen.family.c_str(), chosen.variant.c_str());
     if (options.check) std::printf("  error/sqrt(K) %.1e%s", error, error < 1e-6 ? "" : "  WRONG");
     std::printf("\n");
-    nlohmann::json result = {{"m", problem.m},          {"n", problem.n},
-                             {"k", problem.k},          {"layout", problem.transpose_b ? "NT" : "NN"},
-                             {"gpu_us", timing.gpu_us}, {"wall_us", timing.wall_us},
+    nlohmann::json result = {{"m", problem.m},
+                             {"n", problem.n},
+                             {"k", problem.k},
+                             {"layout", problem.transpose_b ? "NT" : "NN"},
+                             {"gpu_us", timing.gpu_us},
+                             {"wall_us", timing.wall_us},
                              {"variant", chosen.family + " " + chosen.variant}};
     if (options.sweep) {
       candidates = all_candidates(kernel, bench.caps());
@@ -381,9 +393,7 @@ int run(const Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  return run(parse(argc, argv));
-} catch (const std::exception& e) {
+int main(int argc, char** argv) try { return run(parse(argc, argv)); } catch (const std::exception& e) {
   std::fprintf(stderr, "bench_matmul: %s\n", e.what());
   return 2;
 }

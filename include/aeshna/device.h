@@ -27,7 +27,9 @@ struct DeviceInfo {
 /// Which device to open. An empty selector takes AESHNA_DEVICE, and if that is empty too the best real GPU; a software
 /// driver is only taken when no real GPU exists, or when it is named, and a line on stderr says so.
 struct DeviceRequest {
-  std::string selector = {}; ///< index ("0"), UUID, or a part of the name (must match exactly one device); "null" plans only
+  /// Index ("0"), UUID, or a part of the name (must match exactly one device); "null": plans only, "null:FILE" with the caps
+  /// that print_caps wrote to a file.
+  std::string selector = {};
   std::string caps = {};    ///< overrides that restrict, as AESHNA_CAPS
   bool validation = false;  ///< Khronos validation with synchronization checks; any message makes the next wait throw Error(Internal)
 };

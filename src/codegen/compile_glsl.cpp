@@ -58,14 +58,15 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
   shader.setEnvClient(glslang::EShClientVulkan, glslang::EShTargetVulkan_1_2);
   shader.setEnvTarget(glslang::EShTargetSpv, glslang::EShTargetSpv_1_5);
   constexpr auto kMessages = static_cast<EShMessages>(EShMsgSpvRules | EShMsgVulkanRules);
-  const auto check = [&](bool ok, const char* what, std::string log) {
-    if (ok) return;
-    fail(ErrorCode::Internal, "kernel '{}' does not {}:\n{}{}", name, what, log, excerpt(glsl, log));
+  const auto check = [&](bool ok, const char* what, const std::string& log) {
+    if (!ok) fail(ErrorCode::Internal, "kernel '{}' does not {}:\n{}{}", name, what, log, excerpt(glsl, log));
   };
-  check(shader.parse(GetDefaultResources(), 460, false, kMessages), "compile", shader.getInfoLog());
+  const bool parsed = shader.parse(GetDefaultResources(), 460, false, kMessages);
+  check(parsed, "compile", shader.getInfoLog());
   glslang::TProgram program;
   program.addShader(&shader);
-  check(program.link(kMessages), "link", program.getInfoLog());
+  const bool linked = program.link(kMessages);
+  check(linked, "link", program.getInfoLog());
 
   glslang::SpvOptions options;
   options.disableOptimizer = true;  // drivers optimize; time to the first step counts

@@ -75,8 +75,8 @@ class ProductHooks {
     site.vector_dim = static_cast<std::uint32_t>(vector_dim(load));
     const auto result = static_cast<std::uint32_t>(from.instrs.size() - 1);
     const std::string statements = writer_.values(from, site, std::array{result});
-    writer_.add(std::format("{} {}_load{}(uint outer, uint k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float", name,
-                            load.vector ? "_vec" : "", statements, writer_.name(site, result)));
+    writer_.add(std::format("{} {}_load{}(uint outer, uint k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float",
+                            name, load.vector ? "_vec" : "", statements, writer_.name(site, result)));
   }
 
   /// `epilogue(m, n, float)`, or with `vector` `epilogue_vec(m, n, vec4)`: four columns.
@@ -95,8 +95,8 @@ class ProductHooks {
     std::vector<std::uint32_t> all(body.stores.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
     const std::string statements = writer_.stores(body, site, all);
-    writer_.add(std::format("void epilogue{}(uint m, uint n, {} product) {{\n{}}}\n", vector ? "_vec" : "", vector ? "vec4" : "float",
-                            statements));
+    writer_.add(std::format("void epilogue{}(uint m, uint n, {} product) {{\n{}}}\n", vector ? "_vec" : "",
+                            vector ? "vec4" : "float", statements));
   }
 
   /// The text of matmul_operand.glsl for operand `letter` ("A" or "B").
@@ -105,7 +105,8 @@ class ProductHooks {
     for (const EmbeddedKernel& kernel : embedded_kernels()) {
       if (kernel.name != "matmul_operand") continue;
       std::string text(kernel.text);
-      for (std::size_t at = text.find("X_"); at != std::string::npos; at = text.find("X_", at + 1)) text.replace(at, 1, letter);
+      for (std::size_t at = text.find("X_"); at != std::string::npos; at = text.find("X_", at + 1))
+        text.replace(at, 1, letter);
       writer_.add(text);
       return;
     }

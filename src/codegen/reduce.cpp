@@ -51,6 +51,10 @@ class ReduceText {
     return dtype == DType::boolean ? DType::u32 : dtype;
   }
 
+  bool flushed(const Instr& reduce) const {
+    return constant("FLUSH") != 0 && reduce.reduce == ReduceKind::Sum && accumulator(reduce) == DType::f32;
+  }
+
   void declare() {
     const std::int64_t rows = points_of(outer_extents_);
     points_ = writer_.number(points_of(inner_extents_));
@@ -143,13 +147,15 @@ class ReduceText {
     text_ += std::format("  // level {}\n", level);
     hoist(arguments);
 
-    // The points of this thread: every TY-th of its part, UNROLL accumulators in turn.
+    // The points of this thread: every TY-th of its part, UNROLL accumulators in turn. Long float sums move to totals every 64
+    // turns, so that no chain of roundings gets long.
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
       const DType type = accumulator(reduce);
       const std::string_view name = glsl_type(type, width_);
       text_ += std::format("  {0} p{1}[{2}];\n  [[unroll]] for (uint u = 0u; u < {2}u; ++u) p{1}[u] = {0}({3});\n", name, i, unroll_,
                            identity(reduce, type));
+      if (flushed(reduce)) text_ += std::format("  {0} t{1}[{2}];\n  [[unroll]] for (uint u = 0u; u < {2}u; ++u) t{1}[u] = {0}(0.0);\n", name, i, unroll_);
       if (is_arg(reduce)) text_ += std::format("  uint pi{0}[{1}];\n  [[unroll]] for (uint u = 0u; u < {1}u; ++u) pi{0}[u] = 0xffffffffu;\n", i, unroll_);
     }
     std::string begin = "0u", end = points_;
@@ -158,6 +164,7 @@ class ReduceText {
       begin = "begin";
       end = "end";
     }
+    if (constant("FLUSH") != 0) text_ += std::format("  {}turns = 0u;\n", level == 1 ? "uint " : "");
     text_ += std::format("  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n", begin, end, unroll_);
     text_ += std::format("    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n", unroll_);
     text_ += std::format("      uint i = base + u * TY;\n      if (i < {}) {{\n", end);
@@ -171,11 +178,22 @@ class ReduceText {
       if (body_.instrs[reduce.args[0]].dtype != type || (hoisted && width_ == 4)) value = std::format("{}({})", glsl_type(type, width_), value);
       text_ += std::format("        {}\n", combine(reduce, type, std::format("p{}[u]", i), std::format("pi{}[u]", i), value, "i"));
     }
-    text_ += "      }\n    }\n  }\n";
+    text_ += "      }\n    }\n";
+    if (std::ranges::any_of(list, [&](std::uint32_t i) { return flushed(body_.instrs[i]); })) {
+      text_ += "    if ((++turns & 63u) == 0u) {\n";
+      for (std::uint32_t i : list) {
+        if (!flushed(body_.instrs[i])) continue;
+        text_ += std::format("      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i, unroll_,
+                             glsl_type(DType::f32, width_));
+      }
+      text_ += "    }\n";
+    }
+    text_ += "  }\n";
 
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
       const DType type = accumulator(reduce);
+      if (flushed(reduce)) text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
       const std::string value = std::format("a{}", i), index = std::format("ai{}", i), partial = std::format("p{}", i);
       const auto lane_of = [&](std::int64_t u, int lane) {
         return width_ == 1 ? std::format("{}[{}]", partial, u) : std::format("{}[{}].{}", partial, u, "xyzw"[lane]);

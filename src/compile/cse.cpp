@@ -8,6 +8,7 @@
 #include "ir/leaf.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
+#include "ops/appended.h"
 
 namespace aeshna {
 
@@ -66,9 +67,9 @@ std::string signature(const Node& node, const std::vector<ValueId>& inputs) {
   return hash.hex();
 }
 
-/// `kept` also stands for `merged`. It runs in the earlier of the two segments, which both their inputs allow.
-void absorb(Node& kept, const Node& merged) {
-  for (const NodeId origin : merged.origins) {
+/// `kept` also stands for node `id`, `merged`. It runs in the earlier of the two segments, which both their inputs allow.
+void absorb(Node& kept, const Node& merged, NodeId id) {
+  for (const NodeId origin : origins_of(merged, id)) {
     if (!std::ranges::contains(kept.origins, origin)) kept.origins.push_back(origin);
   }
   kept.precision = std::max(kept.precision, merged.precision);
@@ -96,7 +97,7 @@ std::shared_ptr<Graph> merge_common(const Graph& graph) {
       rebuild.copy(id);
       continue;
     }
-    absorb(target.mutable_node(entry->second), node);
+    absorb(target.mutable_node(entry->second), node, id);
     std::vector<Value> results;
     for (std::uint32_t r = 0; r < node.results.size(); ++r) results.push_back(target.value({entry->second, r}));
     rebuild.map(id, std::move(results));

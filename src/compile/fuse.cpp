@@ -111,7 +111,7 @@ class Fuser {
         if (leaf) state_.assigned_to[value.node] = *leaf;
         return;
       }
-      if (state_.storage[root] == value) return;  // the same alias twice
+      if (root != value.node && state_.storage[root] == value) return;  // the same alias twice
       state_.external[value.node] = true;
       if (leaf) state_.assigned_to[value.node] = *leaf;
     };

@@ -13,6 +13,7 @@ inline constexpr std::string_view first_micro = "aeshna.first_micro";  ///< i32,
 // States.
 inline constexpr std::string_view step = "aeshna.step";                ///< u32 rank 0: updates made so far
 inline constexpr std::string_view accumulator = "aeshna.acc/";         ///< + parameter: f32 sum of the micro-steps' gradients
+inline constexpr std::string_view micro_step = "aeshna.micro_step";    ///< u32 rank 0, only with random ops and accumulate > 1
 inline constexpr std::string_view bad = "aeshna.bad";                  ///< i32 rank 0: first failed check of this update's micro-steps, plus 1; 0: none
 /// i32[2], state and output: {ErrorCode, index into Plan.checks} of the first failed check since the host last wrote zeros
 /// to the state; {0, 0}: none. Sticky, so that no error is lost when several steps are in flight.

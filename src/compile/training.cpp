@@ -21,6 +21,19 @@ namespace {
 
 std::string joined(std::string_view prefix, std::string_view name) { return std::string(prefix).append(name); }
 
+/// The step number that random nodes read when an update has N micro-steps: step * N + micro-step, so that each draws anew.
+/// The micro-step is a state, begun by the first.
+Value random_step(Graph& graph, Value step, std::uint32_t micro_steps) {
+  const Value first = not_equal(graph.input(reserved::first_micro, {}, DType::i32), 0);
+  const Value micro = graph.state(reserved::micro_step, {}, DType::u32, Init::zeros());
+  const Value current = select(first, graph.constant(0, DType::u32), micro);
+  {
+    AppendScope scope(graph, Segment::Backward);
+    graph.assign(micro, current + 1);
+  }
+  return step * static_cast<std::int64_t>(micro_steps) + current;
+}
+
 /// A copy of the source whose assigns are taken out, to be put back once `ok` exists.
 struct Unassigned {
   struct Pending {
@@ -31,15 +44,23 @@ struct Unassigned {
   std::vector<Pending> assigns;
 };
 
-Unassigned take_out_assigns(const Graph& source) {
+Unassigned take_out_assigns(const Graph& source, std::uint32_t micro_steps) {
   Unassigned result;
   Rebuilder rebuild(source);
+  Value drawn;  // what random nodes read instead of the step
   for (std::size_t i = 0; i < source.nodes().size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& node = source.node(id);
     if (node.op->name == "assign") {
       result.assigns.push_back({rebuild.mapped(node.inputs[0]).id(), rebuild.mapped(node.inputs[1]).id(), node.line});
       rebuild.drop(id);
+    } else if (micro_steps > 1 && node.op->name.starts_with("random")) {
+      Graph& target = rebuild.target();
+      std::vector<ValueId> inputs;
+      for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input).id());
+      if (!drawn) drawn = random_step(target, target.value(inputs[1]), micro_steps);
+      inputs[1] = drawn.id();
+      rebuild.map(id, {target.value({target.add_node(*node.op, std::move(inputs), node.attrs, node), 0})});
     } else {
       rebuild.copy(id);
     }
@@ -157,7 +178,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
     fail(ErrorCode::InvalidArgument, "[training] clip_norm must be finite and > 0, found {}", *train.clip_norm);
   }
   check_reserved(source);
-  auto [graph_pointer, assigns] = take_out_assigns(source);
+  const bool accumulating = options.optimizer.has_value() && train.accumulate > 1;
+  auto [graph_pointer, assigns] = take_out_assigns(source, accumulating ? train.accumulate : 1);
   Graph& graph = *graph_pointer;
 
   // --- the loss, and what it is differentiated by
@@ -182,7 +204,6 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   }
 
   // --- backward
-  const bool accumulating = options.optimizer.has_value() && train.accumulate > 1;
   const std::vector<Value> reached = reaching_gradients(graph, loss, wrt, accumulating ? 1.0 / train.accumulate : 1.0);
   for (std::size_t i = 0; i < requested.size(); ++i) {
     Value gradient = reached[parameters.size() + i];
@@ -205,7 +226,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
     throw error.context("the call at " + loss_output.line.to_string());
   }
   if (accumulating) {
-    const Value first_micro = graph.input(reserved::first_micro, {}, DType::i32);
+    const auto known = graph.leaf(reserved::first_micro);
+    const Value first_micro = known ? graph.value({*known, 0}) : graph.input(reserved::first_micro, {}, DType::i32);
     Value first;
     {
       AppendScope scope(graph, Segment::Backward);

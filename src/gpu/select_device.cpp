@@ -62,11 +62,8 @@ std::size_t named_device(std::span<const DeviceInfo> devices, std::string_view s
   std::size_t index = 0;
   const auto [end, error] = std::from_chars(selector.data(), selector.data() + selector.size(), index);
   const std::string uuid = as_uuid(selector);
-  if (uuid.empty() && end == selector.data() + selector.size()) {
-    if (error != std::errc{} || index >= devices.size())
-      fail(ErrorCode::NoDevice, "there is no device {}; there are:{}", selector, list(devices));
-    return index;
-  }
+  // A number beyond the list may still be a part of a name: "4090".
+  if (end == selector.data() + selector.size() && error == std::errc{} && index < devices.size()) return index;
   std::vector<std::size_t> matches;
   const std::string part = lower(selector);
   for (std::size_t i = 0; i < devices.size(); ++i)

@@ -30,9 +30,6 @@
 #endif
 
 shared SUM_TYPE sums[SUMS * R][THREADS];
-#if SPLIT
-shared uint arrived;
-#endif
 
 #if ALONG_K
 // Depth of component q of a step's quads: four neighbours where W is loaded as vec4, else strided so that threads read neighbours.
@@ -156,9 +153,9 @@ void main() {
   for (uint e = thread; e < R * LONGS; e += THREADS) W[group * (R * LONGS) + e] = TOTAL(e / LONGS, e % LONGS);
   memoryBarrierBuffer();
   barrier();
-  if (thread == 0) arrived = atomicAdd(C[tile], 1u);
+  if (thread == 0) sums[0][0] = SUM_TYPE(float(atomicAdd(C[tile], 1u)));
   barrier();
-  if (arrived != PARTS - 1) return;
+  if (uint(vec4(sums[0][0]).x) != PARTS - 1) return;
   memoryBarrierBuffer();
 #endif
   for (uint e = thread; e < R * LONGS; e += THREADS) {

@@ -1,14 +1,13 @@
 // C[batch, m, n] = epilogue(sum over k of A[batch, m, k] * B[batch, k, n]): one workgroup computes a BM x BN tile of C, or,
 // with SPLIT, its share of the sum over k; one thread computes TM x TN of it.
 //
-// Constants: BM, BN, BK the tile; TM, TN per thread (1 or multiples of 4; TN of 4); STAGES 1 or 2 copies of the tile in shared memory;
+// Constants: BM, BN, BK the tile; TM, TN per thread (1 or multiples of 4; TN of 4); THREADS = BM / TM * BN / TN; STAGES 1 or 2 copies of the tile in shared memory;
 // LANES_X x LANES_Y the threads of a block that reads neighbouring quads; BAND how many tile rows are walked together;
 // SPLIT 1: PARTS workgroups share a tile's sum; EPILOGUE_VEC 1: four columns per epilogue; EPILOGUE_STAGED 1: the epilogue
 // is long, so the accumulators pass through shared memory and its code stands in a loop instead of once per accumulator.
 // Hooks: set_batch(batch), the loads of matmul_operand.glsl, and epilogue_vec(m, n, vec4) or epilogue(m, n, float).
 // Numbers (push words, or literals): ROWS = M, COLS = N, DEPTH = K, PARTS workgroups per tile.
 
-#define THREADS ((BM / TM) * (BN / TN))
 #define ROW_THREADS (BM / TM)
 #define COL_THREADS (BN / TN)
 
@@ -64,48 +63,48 @@ void main() {
     [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] = vec4(0.0);
   }
 
-  uint step = 0, end = (DEPTH + BK - 1) / BK;
+  uint begin = 0, end = (DEPTH + BK - 1) / BK;
 #if SPLIT
-  step = end * part / PARTS;
+  begin = end * part / PARTS;
   end = end * (part + 1) / PARTS;
 #endif
-  if (step < end) {
-    A_TYPE a_items[A_PER_THREAD];
-    B_TYPE b_items[B_PER_THREAD];
-    A_PREFETCH(a_items, row0, ROWS, step * BK)
-    B_PREFETCH(b_items, col0, COLS, step * BK)
+  A_TYPE a_items[A_PER_THREAD];
+  B_TYPE b_items[B_PER_THREAD];
+  if (begin < end) {
+    A_PREFETCH(a_items, row0, ROWS, begin * BK)
+    B_PREFETCH(b_items, col0, COLS, begin * BK)
     A_COMMIT(a_items, 0)
     B_COMMIT(b_items, 0)
-    barrier();
-    uint stage = 0;
-    while (true) {
-      const bool more = ++step < end;
-      if (more) {  // the next tile travels while this one is computed
-        A_PREFETCH(a_items, row0, ROWS, step * BK)
-        B_PREFETCH(b_items, col0, COLS, step * BK)
-      }
-      [[unroll]] for (uint k = 0; k < BK; ++k) {
-        vec4 b[TN / 4];
-        [[unroll]] for (uint j = 0; j < TN / 4; ++j) b[j] = tile_memory[B_WORD(stage, k, j * COL_THREADS + tc)];
+  }
+  barrier();
+  for (uint step = begin; step < end; ++step) {
+    const bool more = step + 1 < end;
+    if (more) {  // the next tile travels while this one is computed
+      A_PREFETCH(a_items, row0, ROWS, (step + 1) * BK)
+      B_PREFETCH(b_items, col0, COLS, (step + 1) * BK)
+    }
+    const uint stage = (step - begin) & (STAGES - 1);
+    [[unroll]] for (uint k = 0; k < BK; ++k) {
+      vec4 b[TN / 4];
+      [[unroll]] for (uint j = 0; j < TN / 4; ++j) b[j] = tile_memory[B_WORD(stage, k, j * COL_THREADS + tc)];
 #if TM == 1
-        const float a = tile_memory[A_WORD(stage, k, tr / 4)][tr % 4];
-        [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[0][j] = fma(vec4(a), b[j], acc[0][j]);
+      const float a = tile_memory[A_WORD(stage, k, tr / 4)][tr % 4];
+      [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[0][j] = fma(vec4(a), b[j], acc[0][j]);
 #else
-        vec4 a[TM / 4];
-        [[unroll]] for (uint i = 0; i < TM / 4; ++i) a[i] = tile_memory[A_WORD(stage, k, i * ROW_THREADS + tr)];
-        [[unroll]] for (uint i = 0; i < TM; ++i) {
-          [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] = fma(vec4(a[i / 4][i % 4]), b[j], acc[i][j]);
-        }
-#endif
+      vec4 a[TM / 4];
+      [[unroll]] for (uint i = 0; i < TM / 4; ++i) a[i] = tile_memory[A_WORD(stage, k, i * ROW_THREADS + tr)];
+      [[unroll]] for (uint i = 0; i < TM; ++i) {
+        [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] = fma(vec4(a[i / 4][i % 4]), b[j], acc[i][j]);
       }
-      if (!more) break;
-#if STAGES == 1
-      barrier();
-#else
-      stage ^= 1;
 #endif
-      A_COMMIT(a_items, stage)
-      B_COMMIT(b_items, stage)
+    }
+#if STAGES == 1
+    barrier();
+#endif
+    if (more) {
+      const uint next = (stage + 1) & (STAGES - 1);
+      A_COMMIT(a_items, next)
+      B_COMMIT(b_items, next)
       barrier();
     }
   }

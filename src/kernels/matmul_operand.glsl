@@ -44,6 +44,11 @@
 #define X_FETCH(o, k) X_load(o, k)
 #endif
 #define X_PER_THREAD ((X_ITEMS + THREADS - 1) / THREADS)
+#if X_ITEMS % THREADS == 0
+#define X_EXISTS(e) true
+#else
+#define X_EXISTS(e) ((e) < X_ITEMS)
+#endif
 
 // X_PREFETCH: the items of the tile at (outer0, k0) into registers `item`, zeros outside the operand.
 #define X_PREFETCH(item, outer0, outer_extent, k0)                           \
@@ -51,7 +56,7 @@
     const uint e = thread + i * THREADS;                                     \
     const uint o = (outer0) + X_O(e), k = (k0) + X_K(e);                     \
     item[i] = X_TYPE(0.0);                                                   \
-    if (o < (outer_extent) && k < DEPTH && e < X_ITEMS) item[i] = X_FETCH(o, k); \
+    if (o < (outer_extent) && X_EXISTS(e) && k < DEPTH) item[i] = X_FETCH(o, k); \
   }
 
 // X_COMMIT: those registers into `stage` of the tile.
@@ -59,7 +64,7 @@
 #define X_COMMIT(item, stage)                                            \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                   \
     const uint e = thread + i * THREADS;                                 \
-    if (e < X_ITEMS) {                                                   \
+    if (X_EXISTS(e)) {                                                   \
       const uint o = X_O(e), k = X_K(e), word = X_WORD(stage, k, o / 4); \
       tile_memory[word][o % 4] = item[i].x;                              \
       tile_memory[word + X_QUADS][o % 4] = item[i].y;                    \
@@ -71,12 +76,12 @@
 #define X_COMMIT(item, stage)                                                       \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                              \
     const uint e = thread + i * THREADS;                                            \
-    if (e < X_ITEMS) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)] = item[i];      \
+    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)] = item[i];      \
   }
 #else
 #define X_COMMIT(item, stage)                                                              \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                     \
     const uint e = thread + i * THREADS;                                                   \
-    if (e < X_ITEMS) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)][X_O(e) % 4] = item[i]; \
+    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)][X_O(e) % 4] = item[i]; \
   }
 #endif

@@ -7,16 +7,19 @@ namespace aeshna::nn {
 
 Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions options, Loc loc) {
   const auto reject = [&](std::string message) {
-    throw Error(ErrorCode::InvalidArgument, "[nn::linear] " + message).context("the call at " + SourceLine(loc).to_string());
+    throw Error(ErrorCode::InvalidArgument, "[nn::linear] " + message)
+        .context("the call at " + SourceLine(loc).to_string());
   };
   if (name.empty()) reject("needs a name");
   if (x.shape().rank() < 1) reject(std::format("'{}' needs an input of rank >= 1, not {}", name, x.type().to_string()));
   if (out < 1) reject(std::format("'{}' needs at least one output, not {}", name, out));
   Graph& graph = x.graph();
   const std::int64_t in = x.shape()[x.shape().rank() - 1];
-  const Value weight = graph.parameter(std::format("{}.weight", name), {out, in}, {.init = options.init, .dtype = x.dtype()}, loc);
+  const Value weight =
+      graph.parameter(std::format("{}.weight", name), {out, in}, {.init = options.init, .dtype = x.dtype()}, loc);
   std::optional<Value> bias;
-  if (options.bias) bias = graph.parameter(std::format("{}.bias", name), {out}, {.init = Init::zeros(), .dtype = x.dtype()}, loc);
+  if (options.bias)
+    bias = graph.parameter(std::format("{}.bias", name), {out}, {.init = Init::zeros(), .dtype = x.dtype()}, loc);
   return aeshna::linear(Operand(x, loc), Operand(weight, loc), bias);
 }
 

@@ -62,7 +62,8 @@ std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> o
     graph = &operand.value().graph();
   }
   if (graph == nullptr) {
-    op_error(ErrorCode::InvalidArgument, op, "needs at least one Value: numbers alone have no graph", operands.begin()->line());
+    op_error(ErrorCode::InvalidArgument, op, "needs at least one Value: numbers alone have no graph",
+             operands.begin()->line());
   }
   std::vector<Value> values;
   for (const Operand& operand : operands) {
@@ -72,7 +73,8 @@ std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> o
     }
     const double number = operand.number();
     if (is_integer(*dtype) && number != std::trunc(number)) {
-      op_error(ErrorCode::InvalidArgument, op, std::format("the number {} is no {} value", number, dtype_name(*dtype)), operand.line());
+      op_error(ErrorCode::InvalidArgument, op, std::format("the number {} is no {} value", number, dtype_name(*dtype)),
+               operand.line());
     }
     try {
       values.push_back(graph->constant(Literal::scalar(number, *dtype), operand.line()));
@@ -90,7 +92,8 @@ Value build(std::string_view op, std::initializer_list<Operand> operands, Attrs 
   return values.front().graph().add(op, values, std::move(attrs), operands.begin()->line());
 }
 
-std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, int rank, const std::source_location& line) {
+std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, int rank,
+                                       const std::source_location& line) {
   std::vector<std::int64_t> sorted;
   if (axes.empty()) {
     for (int d = 0; d < rank; ++d) sorted.push_back(d);
@@ -103,7 +106,8 @@ std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, in
   }
   std::ranges::sort(sorted);
   const auto twin = std::ranges::adjacent_find(sorted);
-  if (twin != sorted.end()) op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is listed twice", *twin), line);
+  if (twin != sorted.end())
+    op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is listed twice", *twin), line);
   return sorted;
 }
 
@@ -125,17 +129,28 @@ double wrap_integer(DType dtype, double value) {
     return is_signed && wrapped >= range / 2 ? wrapped - range : wrapped;
   };
   switch (dtype) {
-    case DType::i4: return modulo(4, true);
-    case DType::u4: return modulo(4, false);
-    case DType::i8: return modulo(8, true);
-    case DType::u8: return modulo(8, false);
-    case DType::i16: return modulo(16, true);
-    case DType::u16: return modulo(16, false);
-    case DType::i32: return modulo(32, true);
-    case DType::u32: return modulo(32, false);
-    case DType::i64: return modulo(64, true);
-    case DType::u64: return modulo(64, false);
-    default: return value;
+    case DType::i4:
+      return modulo(4, true);
+    case DType::u4:
+      return modulo(4, false);
+    case DType::i8:
+      return modulo(8, true);
+    case DType::u8:
+      return modulo(8, false);
+    case DType::i16:
+      return modulo(16, true);
+    case DType::u16:
+      return modulo(16, false);
+    case DType::i32:
+      return modulo(32, true);
+    case DType::u32:
+      return modulo(32, false);
+    case DType::i64:
+      return modulo(64, true);
+    case DType::u64:
+      return modulo(64, false);
+    default:
+      return value;
   }
 }
 

@@ -58,7 +58,8 @@ Expr sum_to(const Expr& dy, Shape shape);
 
 /// The operands as values of one graph; numbers become scalar constants of `dtype`, or of the first value's dtype if unset.
 /// An integer dtype refuses a number that is not an integer. Errors name `op`.
-std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> operands, std::optional<DType> dtype = {});
+std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> operands,
+                           std::optional<DType> dtype = {});
 
 /// One value: a number alone has no graph, which is an error.
 Value resolve_value(std::string_view op, const Operand& operand);
@@ -67,7 +68,20 @@ Value resolve_value(std::string_view op, const Operand& operand);
 Value build(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
 
 /// Sorted non-negative axes; an empty list means all. Out-of-range and repeated axes are errors naming `op`.
-std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, int rank, const std::source_location& line);
+std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, int rank,
+                                       const std::source_location& line);
+
+// ---- infer
+
+/// f(), whose Error becomes the op's: "[op] message" with operands and line.
+template <class F>
+auto guarded(const InferContext& ctx, F f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    ctx.fail(e.code(), e.message());
+  }
+}
 
 // ---- eval
 

@@ -21,7 +21,9 @@ OpDef leaf(std::string name, std::string doc) {
 
 OpDef constant() {
   OpDef op = leaf("constant", "A value fixed when the graph is built; attr value.");
-  op.infer = [](const InferContext& ctx) -> std::vector<TensorType> { return {ctx.attrs.get<Literal>("value").type()}; };
+  op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
+    return {ctx.attrs.get<Literal>("value").type()};
+  };
   op.eval = [](const EvalContext& ctx) { ctx.results[0].data = ctx.node.attrs.get<Literal>("value").to_doubles(); };
   return op;
 }
@@ -44,7 +46,9 @@ OpDef assign() {
 OpDef check() {
   OpDef op;
   op.name = "check";
-  op.doc = "check(bad): a true scalar makes the step bad; attrs code (out_of_range or non_finite) and what (for the message).";
+  op.doc =
+      "check(bad): a true scalar makes the step bad; attrs code (out_of_range or non_finite) and what (for the "
+      "message).";
   op.kind = OpKind::Sink;
   op.gradient = GradientKind::Zero;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {

@@ -18,12 +18,14 @@ namespace aeshna {
 namespace {
 
 constexpr TileVariant kTiles[] = {
-    {16, 16, 8, 1, 4, 1},     {16, 16, 16, 1, 4, 2},   {32, 32, 16, 4, 4, 2},    {32, 64, 16, 4, 4, 2},  {64, 32, 16, 4, 4, 2},
-    {64, 64, 16, 4, 4, 2},    {64, 64, 16, 8, 4, 2},   {64, 64, 16, 8, 8, 1},    {64, 128, 16, 8, 8, 2}, {128, 64, 16, 8, 8, 2},
-    {128, 128, 8, 8, 8, 2},   {128, 128, 16, 8, 8, 2},
+    {16, 16, 8, 1, 4, 1},    {16, 16, 16, 1, 4, 2},  {32, 32, 16, 4, 4, 2},  {32, 64, 16, 4, 4, 2},
+    {64, 32, 16, 4, 4, 2},   {64, 64, 16, 4, 4, 2},  {64, 64, 16, 8, 4, 2},  {64, 64, 16, 8, 8, 1},
+    {64, 128, 16, 8, 8, 2},  {128, 64, 16, 8, 8, 2}, {128, 128, 8, 8, 8, 2}, {128, 128, 16, 8, 8, 2},
+    {128, 256, 8, 8, 16, 2},
 };
 /// Threads 8 x 8, 64 and 128 exist for small devices and small depths.
-constexpr GemvVariant kGemvs[] = {{8, 8, 1}, {32, 8, 1}, {8, 32, 1}, {8, 32, 4}, {4, 64, 1}, {4, 64, 2}, {2, 128, 2}, {1, 256, 1}};
+constexpr GemvVariant kGemvs[] = {{8, 8, 1},  {32, 8, 1}, {8, 32, 1},  {8, 32, 4},
+                                  {4, 64, 1}, {4, 64, 2}, {2, 128, 2}, {1, 256, 1}};
 constexpr std::uint32_t kParts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 constexpr std::uint32_t kBand = 8;
 
@@ -80,27 +82,29 @@ double epilogue_cost(const Body& body) {
 }
 
 /// What both families share: sizes, estimates, and the limits of the device.
-void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Product& product, const Caps& caps, std::uint32_t threads,
-                      std::int64_t tiles, std::uint32_t parts, std::int64_t tile_elements) {
+void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Product& product, const Caps& caps,
+                      std::uint32_t threads, std::int64_t tiles, std::uint32_t parts, std::int64_t tile_elements) {
   KernelSpec& spec = candidate.spec;
   spec.fused = std::make_shared<const FusedKernel>(kernel);
   spec.local = {threads, 1, 1};
-  spec.flops = 2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) * static_cast<double>(product.n) *
-               static_cast<double>(product.k);
+  spec.flops = 2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
+               static_cast<double>(product.n) * static_cast<double>(product.k);
   for (const KernelOperand& operand : kernel.operands) spec.bytes += 4.0 * static_cast<double>(operand.elements);
   const std::int64_t groups = checked_mul(tiles, std::int64_t{parts}, "workgroups of a matrix product");
   spec.workgroups = static_cast<std::uint64_t>(groups);
   spec.constants.emplace_back("PARTS", parts);
   std::size_t bindings = kernel.operands.size();
   if (parts > 1 && groups > 0) {
-    spec.workspace_bytes = static_cast<std::uint64_t>(checked_mul(groups, tile_elements * 4, "workspace of a matrix product"));
+    spec.workspace_bytes =
+        static_cast<std::uint64_t>(checked_mul(groups, tile_elements * 4, "workspace of a matrix product"));
     spec.counters = static_cast<std::uint32_t>(tiles);
     bindings += 2;
   }
 
   std::string& rejected = candidate.rejected;
   if (threads > caps.max_invocations || threads > caps.max_local[0]) {
-    rejected = std::format("{} threads per workgroup; the device allows {}", threads, std::min(caps.max_invocations, caps.max_local[0]));
+    rejected = std::format("{} threads per workgroup; the device allows {}", threads,
+                           std::min(caps.max_invocations, caps.max_local[0]));
   } else if (spec.shared_bytes > caps.shared_bytes) {
     rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
   } else if (bindings > caps.max_storage_buffers) {
@@ -115,11 +119,11 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
 // ---- The model. Cycles of one multiprocessor; the constants are fits to measurements (bench/matmul --sweep) on an NVIDIA H200
 // and only rank variants against each other.
 
-constexpr double kLaunch = 1500;        ///< first loads, index arithmetic, epilogue of a workgroup
-constexpr double kLoadLatency = 800;    ///< a step cannot be shorter: the next tile travels while this one is computed
-constexpr double kCacheBytes = 24;      ///< bytes per cycle from the last-level cache, per multiprocessor, all of them busy
-constexpr double kSplitTail = 2000;     ///< flush, counter and reload of a split
-constexpr double kTailBytes = 40;       ///< bytes per cycle that one workgroup reads alone
+constexpr double kLaunch = 1500;      ///< first loads, index arithmetic, epilogue of a workgroup
+constexpr double kLoadLatency = 800;  ///< a step cannot be shorter: the next tile travels while this one is computed
+constexpr double kCacheBytes = 24;  ///< bytes per cycle from the last-level cache, per multiprocessor, all of them busy
+constexpr double kSplitTail = 2000;  ///< flush, counter and reload of a split
+constexpr double kTailBytes = 40;    ///< bytes per cycle that one workgroup reads alone
 
 /// Workgroups run in rounds of units * resident; the last round is less crowded. Sum of `round(resident workgroups per unit)`.
 template <class Round>
@@ -129,9 +133,11 @@ double all_rounds(std::int64_t groups, double units, double most_resident, const
   return full * round(most_resident) + (rest > 0 ? round(rest) : 0.0);
 }
 
-double tile_cycles(const Product& product, const Caps& caps, const TileVariant& v, std::uint32_t parts, bool scalar_loads) {
+double tile_cycles(const Product& product, const Caps& caps, const TileVariant& v, std::uint32_t parts,
+                   bool scalar_loads) {
   const double units = std::max(1u, caps.compute_units);
-  const std::int64_t tiles = product.batch * ceil_div(product.m, std::int64_t{v.bm}) * ceil_div(product.n, std::int64_t{v.bn});
+  const std::int64_t tiles =
+      product.batch * ceil_div(product.m, std::int64_t{v.bm}) * ceil_div(product.n, std::int64_t{v.bn});
   const std::int64_t groups = tiles * parts;
   const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / v.bk) / parts);
 
@@ -148,14 +154,23 @@ double tile_cycles(const Product& product, const Caps& caps, const TileVariant& 
     const double shared = warps * v.bk * (std::max(1.0, v.tm / 4.0) + v.tn / 4.0) * 4.0;
     const double cache = resident * v.bk * (v.bm + v.bn) * 4.0 / kCacheBytes;
     const double loads = scalar_loads ? resident * v.bk * (v.bm + v.bn) / 32.0 * 6.0 : 0.0;
-    const double step = std::max({1.1 * multiply + 0.25 * shared, shared, cache, kLoadLatency}) + loads + (v.stages == 1 ? 150 : 80);
+    const double step = std::max({1.1 * multiply + 0.25 * shared, shared, cache, kLoadLatency}) + 0.15 * cache + loads +
+                        (v.stages == 1 ? 150 : 80);
     return steps * step + kLaunch + resident * v.bm * v.bn * 4.0 / kCacheBytes;
   });
   if (parts > 1) cycles += kSplitTail + (parts + 1.0) * v.bm * v.bn * 4.0 / kTailBytes;
   return cycles;
 }
 
-double gemv_cycles(const Product& product, const Caps& caps, const GemvVariant& v, std::uint32_t parts, const Walk& walk) {
+/// Splits are for products that leave the device idle, and have at least two steps of depth for each part.
+bool worth_splitting(const Product& product, const Caps& caps, const TileVariant& v, std::uint32_t parts) {
+  const std::int64_t tiles =
+      product.batch * ceil_div(product.m, std::int64_t{v.bm}) * ceil_div(product.n, std::int64_t{v.bn});
+  return std::int64_t{parts} * v.bk * 2 <= product.k && tiles * parts <= 10 * std::int64_t{caps.compute_units};
+}
+
+double gemv_cycles(const Product& product, const Caps& caps, const GemvVariant& v, std::uint32_t parts,
+                   const Walk& walk) {
   constexpr double kMemoryBytes = 19;  // per cycle and multiprocessor
   const double units = std::max(1u, caps.compute_units);
   const auto narrow = static_cast<double>(std::min(product.m, product.n));
@@ -163,9 +178,11 @@ double gemv_cycles(const Product& product, const Caps& caps, const GemvVariant& 
   const std::int64_t groups = product.batch * ceil_div(std::max(product.m, product.n), longs) * parts;
   const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / (4.0 * v.tk)) / parts);
   const double quads = walk.along_k ? v.ul : 4;
+  const double busy =
+      static_cast<double>(product.k) / (steps * parts * 4.0 * v.tk);  // lanes beyond the depth ask for nothing
   double cycles = all_rounds(groups, units, std::floor(2048.0 / v.threads()), [&](double resident) {
     const double warps = resident * v.threads() / 32.0;
-    const double traffic = resident * v.threads() * quads * 16.0 / kMemoryBytes;
+    const double traffic = busy * resident * v.threads() * quads * 16.0 / kMemoryBytes;
     const double issue = warps * ((quads + narrow) * (walk.vector ? 4.0 : 8.0) + quads * narrow);
     return steps * std::max({traffic, issue, 700.0}) + 600 + 50 * std::log2(v.tk) * narrow;
   });
@@ -205,6 +222,7 @@ Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const Tile
                     {"BK", v.bk},
                     {"TM", v.tm},
                     {"TN", v.tn},
+                    {"THREADS", v.threads()},
                     {"STAGES", v.stages},
                     {"LANES_X", lanes_x},
                     {"LANES_Y", lanes_y},
@@ -216,9 +234,11 @@ Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const Tile
                     {"EPILOGUE_VEC", product.n % 4 == 0},
                     {"EPILOGUE_STAGED", staged}};
   spec.shared_bytes = v.shared_bytes();
-  const std::int64_t tiles = checked_mul(
-      product.batch, checked_mul(ceil_div(product.m, std::int64_t{v.bm}), ceil_div(product.n, std::int64_t{v.bn}), "tiles of a matrix product"),
-      "tiles of a matrix product");
+  const std::int64_t tiles =
+      checked_mul(product.batch,
+                  checked_mul(ceil_div(product.m, std::int64_t{v.bm}), ceil_div(product.n, std::int64_t{v.bn}),
+                              "tiles of a matrix product"),
+                  "tiles of a matrix product");
   finish_candidate(candidate, kernel, product, caps, v.threads(), tiles, parts, std::int64_t{v.bm} * v.bn);
   return candidate;
 }
@@ -234,8 +254,10 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
     candidate.rejected = std::format("{} narrow rows; gemv takes {}", narrow, kGemvRows);
     return candidate;
   }
-  const Walk wide = swapped ? walk_of(kernel, kernel.a, true, length, product.k) : walk_of(kernel, kernel.b, false, length, product.k);
-  const Walk thin = swapped ? walk_of(kernel, kernel.b, false, narrow, product.k) : walk_of(kernel, kernel.a, true, narrow, product.k);
+  const Walk wide = swapped ? walk_of(kernel, kernel.a, true, length, product.k)
+                            : walk_of(kernel, kernel.b, false, length, product.k);
+  const Walk thin = swapped ? walk_of(kernel, kernel.b, false, narrow, product.k)
+                            : walk_of(kernel, kernel.a, true, narrow, product.k);
   const bool thin_vector = wide.along_k && wide.vector && thin.along_k && thin.vector;
   const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
   const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
@@ -250,8 +272,9 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
                     {"W_VEC", wide.vector},
                     {"V_VEC", thin_vector},
                     {"SWAPPED", swapped}};
-  spec.shared_bytes = rows * v.threads() * (wide.along_k ? v.ul * 4 : 16) + (parts > 1 ? 4 : 0);
-  const std::int64_t tiles = narrow == 0 ? 0 : checked_mul(product.batch, ceil_div(length, longs), "tiles of a matrix product");
+  spec.shared_bytes = rows * v.threads() * (wide.along_k ? v.ul * 4 : 16);
+  const std::int64_t tiles =
+      narrow == 0 ? 0 : checked_mul(product.batch, ceil_div(length, longs), "tiles of a matrix product");
   finish_candidate(candidate, kernel, product, caps, v.threads(), tiles, parts, longs * rows);
   return candidate;
 }
@@ -267,13 +290,14 @@ std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps)
   if (tiny) {  // tests: the smallest variants, split in three, so that small shapes reach every path
     const std::uint32_t parts = product.k >= 8 ? 3 : 1;
     for (const std::uint32_t p : {parts, 1u}) {
-      if (std::min(product.m, product.n) <= 4) list.push_back({static_cast<double>(list.size()), nullptr, &kGemvs[0], p});
+      if (std::min(product.m, product.n) <= 4)
+        list.push_back({static_cast<double>(list.size()), nullptr, &kGemvs[0], p});
       list.push_back({static_cast<double>(list.size()), &kTiles[0], nullptr, p});
     }
   } else {
     for (const std::uint32_t parts : kParts) {
       for (const TileVariant& v : kTiles) {
-        if (parts > 1 && static_cast<std::int64_t>(parts) * v.bk * 2 > product.k) continue;  // at least two steps each
+        if (parts > 1 && !worth_splitting(product, caps, v, parts)) continue;
         list.push_back({tile_cycles(product, caps, v, parts, !a.vector || !b.vector), &v, nullptr, parts});
       }
       for (const GemvVariant& v : kGemvs) {

@@ -118,6 +118,7 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
                     {"COLUMNS", g.columns ? 1 : 0},
                     {"WIDTH", g.width},
                     {"UNROLL", per_thread >= 4 ? 4 : 1},
+                    {"FLUSH", per_thread > 256 ? 1 : 0},  // long sums: a second level of accumulators
                     {"PARTS", static_cast<std::int64_t>(g.parts)}};
   spec.local = {g.tx * g.ty, 1, 1};
   spec.workgroups = blocks * g.parts;

@@ -31,29 +31,28 @@ Shape append(const Shape& batch, std::int64_t rows, std::int64_t columns) {
 Product split(const Shape& a, const Shape& b, const Attrs& attrs) {
   const bool ta = attrs.get<bool>("transpose_a"), tb = attrs.get<bool>("transpose_b");
   const int last_a = a.rank() - 1, last_b = b.rank() - 1;
-  return {broadcast_shapes(leading(a), leading(b)), a[ta ? last_a : last_a - 1], b[tb ? last_b - 1 : last_b], a[ta ? last_a - 1 : last_a],
-          b[tb ? last_b : last_b - 1]};
+  return {broadcast_shapes(leading(a), leading(b)), a[ta ? last_a : last_a - 1], b[tb ? last_b - 1 : last_b],
+          a[ta ? last_a - 1 : last_a], b[tb ? last_b : last_b - 1]};
 }
 
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType &a = ctx.inputs[0], &b = ctx.inputs[1];
   if (a.dtype != b.dtype) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("the operands have different dtypes: {} and {}", a.to_string(), b.to_string()));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             std::format("the operands have different dtypes: {} and {}", a.to_string(), b.to_string()));
   }
-  if (!is_float(a.dtype)) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(a.dtype)));
+  if (!is_float(a.dtype))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(a.dtype)));
   if (a.shape.rank() < 2 || b.shape.rank() < 2) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("needs operands of rank >= 2: {} and {}", a.to_string(), b.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             std::format("needs operands of rank >= 2: {} and {}", a.to_string(), b.to_string()));
   }
-  Product p;
-  try {
-    p = split(a.shape, b.shape, ctx.attrs);
-  } catch (const Error& e) {
-    ctx.fail(e.code(), e.message());
-  }
+  const Product p = guarded(ctx, [&] { return split(a.shape, b.shape, ctx.attrs); });
   if (p.k_a != p.k_b) {
     const auto word = [&](const char* attr) { return ctx.attrs.get<bool>(attr) ? " transposed" : ""; };
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("contracted extents differ: {}{} has {}, {}{} has {}", a.to_string(), word("transpose_a"),
-                                                   p.k_a, b.to_string(), word("transpose_b"), p.k_b));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             std::format("contracted extents differ: {}{} has {}, {}{} has {}", a.to_string(), word("transpose_a"),
+                         p.k_a, b.to_string(), word("transpose_b"), p.k_b));
   }
   return {{a.dtype, append(p.batch, p.m, p.n)}};
 }
@@ -66,7 +65,8 @@ void eval(const EvalContext& ctx) {
   const std::int64_t a_row = ta ? 1 : p.k_a, a_k = ta ? p.m : 1;
   const std::int64_t b_k = tb ? 1 : p.n, b_column = tb ? p.k_b : 1;
   // Strides over the batch, in matrices.
-  const Strides batch_a = broadcast_strides(leading(a.type.shape), p.batch), batch_b = broadcast_strides(leading(b.type.shape), p.batch);
+  const Strides batch_a = broadcast_strides(leading(a.type.shape), p.batch),
+                batch_b = broadcast_strides(leading(b.type.shape), p.batch);
   double* out = y.data.data();
   walk<2>(p.batch, {batch_a, batch_b}, [&](const auto& at) {
     const double* x = a.data.data() + at[0] * p.m * p.k_a;
@@ -94,7 +94,8 @@ Expr flatten_rows(const Expr& x) {
   return reshape_to(x, {rows, columns});
 }
 
-std::vector<Value> vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dys) {
+std::vector<Value> vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+                       std::span<const Value> dys) {
   const bool ta = c.like.attrs.get<bool>("transpose_a"), tb = c.like.attrs.get<bool>("transpose_b");
   const Expr a(c, in[0]), b(c, in[1]), dy(c, dys[0]);
   const Expr da = ta ? product(b, dy, tb, true) : product(dy, b, false, !tb);
@@ -110,9 +111,13 @@ std::vector<Value> vjp(const BuildContext& c, std::span<const Value> in, std::sp
 
 std::vector<OpCase> cases() {
   const auto one = [](Shape a, Shape b, bool ta = false, bool tb = false) {
-    OpCase c{.inputs = {f32_type(a), f32_type(b)}, .attrs = {{"transpose_a", ta}, {"transpose_b", tb}}, .ranges = {}, .values = {}};
+    OpCase c{.inputs = {f32_type(a), f32_type(b)},
+             .attrs = {{"transpose_a", ta}, {"transpose_b", tb}},
+             .ranges = {},
+             .values = {}};
     const std::int64_t k = a[a.rank() - (ta ? 2 : 1)];
-    const double error = std::sqrt(static_cast<double>(std::max<std::int64_t>(k, 1)));  // rounding errors add like a random walk
+    const double error =
+        std::sqrt(static_cast<double>(std::max<std::int64_t>(k, 1)));  // rounding errors add like a random walk
     c.rtol *= error;
     c.atol *= 2 * error;
     return c;
@@ -122,24 +127,24 @@ std::vector<OpCase> cases() {
       one({7, 5}, {7, 3}, true),
       one({5, 7}, {3, 7}, false, true),
       one({7, 5}, {3, 7}, true, true),
-      one({1, 64}, {64, 33}),            // GEMV
+      one({1, 64}, {64, 33}),  // GEMV
       one({1, 64}, {33, 64}, false, true),
-      one({64, 1}, {1, 17}),             // K = 1
+      one({64, 1}, {1, 17}),  // K = 1
       one({1, 1}, {1, 1}),
-      one({3, 0}, {0, 4}),               // K = 0: zeros
+      one({3, 0}, {0, 4}),  // K = 0: zeros
       one({0, 3}, {3, 4}),
       one({3, 2}, {2, 0}),
       one({16, 16}, {16, 16}),
       one({17, 19}, {19, 15}),
       one({65, 130}, {130, 67}),
-      one({33, 147}, {147, 50}),         // K % 4 != 0, N % 16 != 0
+      one({33, 147}, {147, 50}),  // K % 4 != 0, N % 16 != 0
       one({64, 64}, {64, 128}),
-      one({8, 1031}, {1031, 8}),         // long K
+      one({8, 1031}, {1031, 8}),  // long K
       one({2, 5, 7}, {2, 7, 3}),
-      one({2, 5, 7}, {7, 3}),            // one weight for a batch
+      one({2, 5, 7}, {7, 3}),  // one weight for a batch
       one({2, 5, 7}, {3, 7}, false, true),
       one({5, 7}, {4, 7, 3}),
-      one({2, 1, 5, 7}, {3, 7, 4}),      // batch broadcast both ways
+      one({2, 1, 5, 7}, {3, 7, 4}),  // batch broadcast both ways
       one({2, 1, 7, 5}, {3, 4, 7}, true, true),
       one({1, 3, 5, 4}, {2, 3, 4, 5}),
   };
@@ -150,7 +155,9 @@ std::vector<OpCase> cases() {
 std::vector<OpDef> matmul_ops() {
   OpDef op;
   op.name = "matmul";
-  op.doc = "[..., M, K] x [..., K, N]; leading dimensions broadcast; attrs transpose_a, transpose_b swap an operand's last two.";
+  op.doc =
+      "[..., M, K] x [..., K, N]; leading dimensions broadcast; attrs transpose_a, transpose_b swap an operand's last "
+      "two.";
   op.kind = OpKind::Product;
   op.min_inputs = op.max_inputs = 2;
   op.infer = infer;
@@ -168,10 +175,13 @@ Value matmul(Operand a, Operand b, bool transpose_a, bool transpose_b) {
   const Loc& line = a.line();
   const Shape xs = x.shape(), ws = w.shape();
   if (xs.rank() == 0 || ws.rank() == 0) {
-    op_error(ErrorCode::ShapeMismatch, "matmul", std::format("scalars have no matrix product: {} and {}", x.type().to_string(), w.type().to_string()), line);
+    op_error(ErrorCode::ShapeMismatch, "matmul",
+             std::format("scalars have no matrix product: {} and {}", x.type().to_string(), w.type().to_string()),
+             line);
   }
   if ((xs.rank() == 1 && transpose_a) || (ws.rank() == 1 && transpose_b)) {
-    op_error(ErrorCode::InvalidArgument, "matmul", std::format("a vector cannot be transposed: {} and {}", x.type().to_string(), w.type().to_string()), line);
+    op_error(ErrorCode::InvalidArgument, "matmul",
+             std::format("a vector cannot be transposed: {} and {}", x.type().to_string(), w.type().to_string()), line);
   }
   if (xs.rank() == 1) x = reshape(x, {1, xs[0]}, line);
   if (ws.rank() == 1) w = reshape(w, {ws[0], 1}, line);
@@ -188,7 +198,8 @@ Value matmul(Operand a, Operand b, bool transpose_a, bool transpose_b) {
     y = x.graph().add("matmul", values, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}}, line);
   } catch (Error& e) {
     if (flatten || xs.rank() == 1 || ws.rank() == 1) {
-      throw e.context(std::format("matmul of {} and {}", TensorType{x.dtype(), xs}.to_string(), TensorType{w.dtype(), ws}.to_string()));
+      throw e.context(std::format("matmul of {} and {}", TensorType{x.dtype(), xs}.to_string(),
+                                  TensorType{w.dtype(), ws}.to_string()));
     }
     throw;
   }

@@ -81,7 +81,8 @@ std::vector<Expr> extreme_rule(const Grad& g, std::string_view a_loses, std::str
   return {where(apply(a_loses, {g.a, g.b}), 0, shared), where(apply(b_loses, {g.a, g.b}), 0, shared)};
 }
 
-std::vector<Expr> clamp_rule(const Grad& g) {  // as torch.clamp with tensor bounds; low > high gives the gradient to high
+std::vector<Expr> clamp_rule(
+    const Grad& g) {  // as torch.clamp with tensor bounds; low > high gives the gradient to high
   const Expr below = apply("less", {g.a, g.b}), above = apply("greater", {g.a, g.c});
   const Expr crossed = apply("less", {g.c, g.b}), ordered = apply("less", {g.b, g.c});
   return {where(apply("logical_or", {below, above}), 0, g.dy), where(apply("logical_and", {ordered, below}), g.dy, 0),
@@ -90,7 +91,8 @@ std::vector<Expr> clamp_rule(const Grad& g) {  // as torch.clamp with tensor bou
 
 std::vector<Expr> pow_rule(const Grad& g) {
   const Expr da = g.dy * g.b * apply("pow", {g.a, g.b - 1.0});
-  const Expr flat = apply("logical_and", {apply("equal", {g.a, g.a.number(0)}), apply("greater_equal", {g.b, g.b.number(0)})});
+  const Expr flat =
+      apply("logical_and", {apply("equal", {g.a, g.a.number(0)}), apply("greater_equal", {g.b, g.b.number(0)})});
   return {where(apply("equal", {g.b, g.b.number(0)}), 0, da), where(flat, 0, g.dy * g.y * apply("log", {g.a}))};
 }
 
@@ -114,7 +116,8 @@ std::vector<Expr> cast_rule(const Grad& g) {
 }
 
 // Shorthands of the table: a device expression that is the same for several dtypes, and lambdas of one shape.
-#define AE_EVAL(expression) [](double a, [[maybe_unused]] double b, [[maybe_unused]] double c) -> double { return expression; }
+#define AE_EVAL(expression) \
+  [](double a, [[maybe_unused]] double b, [[maybe_unused]] double c) -> double { return expression; }
 #define AE_RULE(...) [](const Grad& g) -> std::vector<Expr> { return {__VA_ARGS__}; }
 
 // clang-format off
@@ -137,9 +140,9 @@ const std::vector<Row>& rows() {
     {"expm1", "e^x - 1, exact near 0.", Float,
      {1, "ae_expm1(a)", "", "", "", AE_EVAL(std::expm1(a)), nullptr, false, 10}, AE_RULE(g.dy * (g.y + 1.0))},
     {"sqrt", "Square root; negative: NaN.", Float,
-     {1, "sqrt(a)", "", "", "", AE_EVAL(std::sqrt(a)), nullptr, false, 4}, AE_RULE(g.dy * 0.5 / g.y), 0.1, 4},
-    {"rsqrt", "1 / sqrt(x).", Float,
-     {1, "(1.0 / sqrt(a))", "", "", "", AE_EVAL(1 / std::sqrt(a)), nullptr, false, 5},
+     {1, "ae_sqrt(a)", "", "", "", AE_EVAL(std::sqrt(a)), nullptr, false, 4}, AE_RULE(g.dy * 0.5 / g.y), 0.1, 4},
+    {"rsqrt", "1 / sqrt(x); rsqrt(+-0) = inf, negative: NaN.", Float,
+     {1, "ae_rsqrt(a)", "", "", "", AE_EVAL(1 / std::sqrt(a + 0.0)), nullptr, false, 5},
      AE_RULE(g.dy * -0.5 * g.y * g.y * g.y), 0.1, 4},
     {"recip", "1 / x.", Float,
      {1, "(1.0 / a)", "", "", "", AE_EVAL(1 / a), nullptr, false, 3}, AE_RULE(-(g.dy * g.y * g.y)), 0.3, 4},
@@ -234,22 +237,31 @@ const std::vector<Row>& rows() {
 #undef AE_RULE
 
 bool in_domain(Domain domain, DType dtype) {
-  const bool number = is_float(dtype) || dtype == DType::i32 || dtype == DType::u32 || dtype == DType::i64 || dtype == DType::u64;
+  const bool number =
+      is_float(dtype) || dtype == DType::i32 || dtype == DType::u32 || dtype == DType::i64 || dtype == DType::u64;
   switch (domain) {
-    case Domain::Float: return is_float(dtype) && dtype != DType::f8e4m3 && dtype != DType::f8e5m2;
-    case Domain::Number: return number && dtype != DType::f8e4m3 && dtype != DType::f8e5m2;
-    case Domain::Boolean: return dtype == DType::boolean;
-    case Domain::Scalar: return dtype_info(dtype).kind != DTypeInfo::Kind::Quantized;
+    case Domain::Float:
+      return is_float(dtype) && dtype != DType::f8e4m3 && dtype != DType::f8e5m2;
+    case Domain::Number:
+      return number && dtype != DType::f8e4m3 && dtype != DType::f8e5m2;
+    case Domain::Boolean:
+      return dtype == DType::boolean;
+    case Domain::Scalar:
+      return dtype_info(dtype).kind != DTypeInfo::Kind::Quantized;
   }
   return false;
 }
 
 std::string_view domain_name(Domain domain) {
   switch (domain) {
-    case Domain::Float: return "f32, f16, bf16 or f64";
-    case Domain::Number: return "floats, i32, u32, i64 or u64";
-    case Domain::Boolean: return "booleans";
-    case Domain::Scalar: return "a dtype that is not quantized";
+    case Domain::Float:
+      return "f32, f16, bf16 or f64";
+    case Domain::Number:
+      return "floats, i32, u32, i64 or u64";
+    case Domain::Boolean:
+      return "booleans";
+    case Domain::Scalar:
+      return "a dtype that is not quantized";
   }
   return "?";
 }
@@ -257,7 +269,8 @@ std::string_view domain_name(Domain domain) {
 std::vector<TensorType> infer_pointwise(const Row& row, const InferContext& ctx) {
   const bool is_select = row.name == "select";
   if (is_select && ctx.inputs[0].dtype != DType::boolean) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("the condition must be boolean, not {}", dtype_name(ctx.inputs[0].dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             std::format("the condition must be boolean, not {}", dtype_name(ctx.inputs[0].dtype)));
   }
   const DType dtype = ctx.inputs.back().dtype;
   Shape shape = ctx.inputs[0].shape;
@@ -267,19 +280,17 @@ std::vector<TensorType> infer_pointwise(const Row& row, const InferContext& ctx)
       ctx.fail(ErrorCode::DTypeMismatch, std::format("the operands have different dtypes: {} and {}", input.to_string(),
                                                      ctx.inputs.back().to_string()));
     }
-    try {
-      shape = broadcast_shapes(shape, input.shape);
-    } catch (const Error& e) {
-      ctx.fail(e.code(), e.message());
-    }
+    shape = guarded(ctx, [&] { return broadcast_shapes(shape, input.shape); });
   }
   if (!in_domain(row.domain, dtype)) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for {}, not for {}", domain_name(row.domain), dtype_name(dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             std::format("is defined for {}, not for {}", domain_name(row.domain), dtype_name(dtype)));
   }
   DType result = row.def.boolean_result ? DType::boolean : dtype;
   if (row.name == "cast") {
     result = ctx.attrs.get<DType>("dtype");
-    if (!in_domain(Domain::Scalar, result)) ctx.fail(ErrorCode::Unsupported, std::format("cannot cast to {}", dtype_name(result)));
+    if (!in_domain(Domain::Scalar, result))
+      ctx.fail(ErrorCode::Unsupported, std::format("cannot cast to {}", dtype_name(result)));
   }
   return {{result, shape}};
 }
@@ -324,8 +335,8 @@ void eval_cast(const EvalContext& ctx) {
   for (std::size_t i = 0; i < y.data.size(); ++i) y.data[i] = convert(x.type.dtype, y.type.dtype, x.data[i]);
 }
 
-std::vector<Value> vjp_pointwise(Rule rule, const BuildContext& context, std::span<const Value> inputs, std::span<const Value> results,
-                                 std::span<const Value> dy) {
+std::vector<Value> vjp_pointwise(Rule rule, const BuildContext& context, std::span<const Value> inputs,
+                                 std::span<const Value> results, std::span<const Value> dy) {
   if (!dy[0]) return std::vector<Value>(inputs.size());
   const auto operand = [&](std::size_t i) { return i < inputs.size() ? Expr(context, inputs[i]) : Expr(); };
   const std::vector<Expr> parts = rule({operand(0), operand(1), operand(2), {context, results[0]}, {context, dy[0]}});
@@ -340,8 +351,9 @@ std::vector<Value> vjp_pointwise(Rule rule, const BuildContext& context, std::sp
 
 std::vector<double> special_values(bool minus_infinity) {
   const double inf = std::numeric_limits<double>::infinity();
-  std::vector<double> values = {0, -0.0, 0.5, -0.5, 1, -1, 1.5, 2.5, -2.5, 1e-3, -1e-3, 13, -13, 20, -20, 89, -89, 1e4, -1e4, inf,
-                                std::numeric_limits<double>::quiet_NaN()};
+  std::vector<double> values = {0,   -0.0, 0.5,  -0.5,  1,    -1,  1.5,
+                                2.5, -2.5, 1e-3, -1e-3, 13,   -13, 20,
+                                -20, 89,   -89,  1e4,   -1e4, inf, std::numeric_limits<double>::quiet_NaN()};
   if (minus_infinity) values.push_back(-inf);
   return values;
 }
@@ -350,11 +362,15 @@ std::vector<double> special_values(bool minus_infinity) {
 std::vector<std::vector<Shape>> case_shapes(int arity) {
   if (arity == 1) return {{Shape{}}, {Shape{0}}, {Shape{1}}, {Shape{3, 5}}, {Shape{2, 0, 3}}, {Shape{257}}};
   if (arity == 2) {
-    return {{Shape{}, Shape{}},           {Shape{7}, Shape{7}},        {Shape{3, 5}, Shape{5}},      {Shape{5}, Shape{3, 5}},
-            {Shape{3, 1}, Shape{1, 5}},   {Shape{2, 3, 5}, Shape{}},   {Shape{}, Shape{4, 1}},       {Shape{2, 1, 3}, Shape{4, 1}},
-            {Shape{0, 3}, Shape{1, 3}},   {Shape{1}, Shape{0}},        {Shape{17, 13}, Shape{17, 13}}};
+    return {{Shape{}, Shape{}},      {Shape{7}, Shape{7}},          {Shape{3, 5}, Shape{5}},
+            {Shape{5}, Shape{3, 5}}, {Shape{3, 1}, Shape{1, 5}},    {Shape{2, 3, 5}, Shape{}},
+            {Shape{}, Shape{4, 1}},  {Shape{2, 1, 3}, Shape{4, 1}}, {Shape{0, 3}, Shape{1, 3}},
+            {Shape{1}, Shape{0}},    {Shape{17, 13}, Shape{17, 13}}};
   }
-  return {{Shape{}, Shape{}, Shape{}}, {Shape{7}, Shape{7}, Shape{7}}, {Shape{3, 5}, Shape{5}, Shape{3, 1}}, {Shape{4, 1}, Shape{}, Shape{3}},
+  return {{Shape{}, Shape{}, Shape{}},
+          {Shape{7}, Shape{7}, Shape{7}},
+          {Shape{3, 5}, Shape{5}, Shape{3, 1}},
+          {Shape{4, 1}, Shape{}, Shape{3}},
           {Shape{0}, Shape{1}, Shape{}}};
 }
 
@@ -367,7 +383,8 @@ std::vector<DType> case_dtypes(const Row& row) {
 
 std::vector<OpCase> cast_cases() {
   const double inf = std::numeric_limits<double>::infinity();
-  const std::vector<double> floats = {0, -0.0, 0.5, -0.5, 1.9, -1.9, 3e9, -3e9, 1e20, -1e20, inf, -inf, std::numeric_limits<double>::quiet_NaN()};
+  const std::vector<double> floats = {
+      0, -0.0, 0.5, -0.5, 1.9, -1.9, 3e9, -3e9, 1e20, -1e20, inf, -inf, std::numeric_limits<double>::quiet_NaN()};
   const std::vector<double> integers = {0, 1, 2, 7, 16777216, 2147483647};
   std::vector<OpCase> cases;
   for (const DType from : {DType::f32, DType::i32, DType::u32, DType::boolean}) {
@@ -389,22 +406,30 @@ void add_edge_cases(const Row& row, std::vector<OpCase>& cases) {
   const auto edge = [&](DType dtype, std::vector<std::vector<double>> values) {
     const auto n = static_cast<std::int64_t>(values[0].size());
     std::vector<TensorType> inputs(values.size(), TensorType{dtype, Shape{n}});
-    cases.push_back({.inputs = std::move(inputs), .attrs = {}, .ranges = {}, .values = std::move(values), .rtol = row.rtol, .gradient = false});
+    cases.push_back({.inputs = std::move(inputs),
+                     .attrs = {},
+                     .ranges = {},
+                     .values = std::move(values),
+                     .rtol = row.rtol,
+                     .gradient = false});
   };
   if (row.def.arity == 1 && row.domain != Domain::Boolean) edge(DType::f32, {special_values(row.minus_infinity)});
   if (row.name == "pow") {
     edge(DType::f32, {{-2, -2, 0, 0, 0, 2, -2, 1, nan, 10, 0.5}, {3, 2, 0, 2, 0.5, -3, 0, nan, 0, 30, 1e4}});
-  } else if (row.name == "maximum" || row.name == "minimum" || row.name == "equal" || row.name == "not_equal" || row.name == "less" ||
-             row.name == "less_equal" || row.name == "greater" || row.name == "greater_equal") {
+  } else if (row.name == "maximum" || row.name == "minimum" || row.name == "equal" || row.name == "not_equal" ||
+             row.name == "less" || row.name == "less_equal" || row.name == "greater" || row.name == "greater_equal") {
     edge(DType::f32, {{1, nan, 1, nan, inf, -inf, 0, 2}, {1, 1, nan, nan, -inf, -inf, -0.0, 3}});
     edge(DType::i32, {{1, -5, 2147483647, -2147483648.0}, {1, 3, -1, 0}});
     edge(DType::u32, {{1, 5, 4294967295.0, 2147483648.0}, {1, 3, 1, 0}});
-  } else if (row.name == "div" || row.name == "mod" || row.name == "fmod" || row.name == "mul" || row.name == "add" || row.name == "sub") {
-    edge(DType::i32, {{7, -7, 7, -7, 6, 0, 5, -2147483648.0, 2147483647, 65536}, {3, 3, -3, -3, 3, 5, 0, -1, 2, 65537}});
+  } else if (row.name == "div" || row.name == "mod" || row.name == "fmod" || row.name == "mul" || row.name == "add" ||
+             row.name == "sub") {
+    edge(DType::i32,
+         {{7, -7, 7, -7, 6, 0, 5, -2147483648.0, 2147483647, 65536}, {3, 3, -3, -3, 3, 5, 0, -1, 2, 65537}});
     edge(DType::u32, {{7, 0, 5, 4294967295.0, 4294967295.0, 65536}, {3, 5, 0, 2, 4294967295.0, 65537}});
     if (row.name == "mod" || row.name == "fmod") edge(DType::f32, {{7.5, -7.5, 7.5, -7.5, 0.25}, {2, 2, -2, -2, 8}});
   } else if (row.name == "clamp") {
-    edge(DType::f32, {{-2, -1, 0, 1, 2, nan, inf, -inf, 0.5}, {-1, -1, -1, -1, -1, -1, -1, -1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 0}});
+    edge(DType::f32,
+         {{-2, -1, 0, 1, 2, nan, inf, -inf, 0.5}, {-1, -1, -1, -1, -1, -1, -1, -1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 0}});
   }
 }
 
@@ -427,7 +452,8 @@ std::vector<OpCase> pointwise_cases(const Row& row) {
       if (row.name == "mod" || row.name == "fmod") {  // quotients stay clear of the jumps, and of one another
         if (dtype == DType::f32) c.ranges = {{5.2, 5.8}, {0.95, 1.02}};
       }
-      if (row.name == "floor" || row.name == "ceil" || row.name == "round" || row.name == "sign") c.ranges = {{0.55, 0.95}};
+      if (row.name == "floor" || row.name == "ceil" || row.name == "round" || row.name == "sign")
+        c.ranges = {{0.55, 0.95}};
       c.gradient = dtype == DType::f32;
       cases.push_back(std::move(c));
     }
@@ -448,7 +474,8 @@ OpDef record(const Row& row) {
   if (row.name == "cast") op.eval = eval_cast;
   op.gradient = row.rule != nullptr ? GradientKind::Rule : GradientKind::Zero;
   if (row.rule != nullptr) {
-    op.vjp = [rule = row.rule](const BuildContext& context, std::span<const Value> inputs, std::span<const Value> results,
+    op.vjp = [rule = row.rule](const BuildContext& context, std::span<const Value> inputs,
+                               std::span<const Value> results,
                                std::span<const Value> dy) { return vjp_pointwise(rule, context, inputs, results, dy); };
   }
   op.lower = lower_pointwise;

@@ -55,16 +55,21 @@ Axis infer_axes(const InferContext& ctx, Empty empty) {
   }
   Axis a = split_axes(x, ctx.attrs);
   if (empty == Empty::Refused && a.count == 0) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("nothing to reduce: {} has no elements along the reduced axes", ctx.inputs[0].to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             std::format("nothing to reduce: {} has no elements along the reduced axes", ctx.inputs[0].to_string()));
   }
   return a;
 }
 
 void need(const InferContext& ctx, bool ok, std::string_view what) {
-  if (!ok) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for {}, not for {}", what, dtype_name(ctx.inputs[0].dtype)));
+  if (!ok)
+    ctx.fail(ErrorCode::DTypeMismatch,
+             std::format("is defined for {}, not for {}", what, dtype_name(ctx.inputs[0].dtype)));
 }
 
-bool is_number(DType d) { return is_float(d) || d == DType::i32 || d == DType::u32 || d == DType::i64 || d == DType::u64; }
+bool is_number(DType d) {
+  return is_float(d) || d == DType::i32 || d == DType::u32 || d == DType::i64 || d == DType::u64;
+}
 
 /// f(outer element index, linear index over the reduced axes, value) for every element.
 template <class F>
@@ -76,7 +81,8 @@ void for_each_reduced(const HostTensor& x, const Attrs& attrs, F&& f) {
   const Ints& axes = attrs.get<Ints>("axes");
   for (std::size_t i = 0; i < axes.size(); ++i) inner[static_cast<std::size_t>(axes[i])] = dense[i];
   std::size_t n = 0;
-  walk<2>(x.type.shape, {outer, inner}, [&](const auto& at) { f(static_cast<std::size_t>(at[0]), at[1], x.data[n++]); });
+  walk<2>(x.type.shape, {outer, inner},
+          [&](const auto& at) { f(static_cast<std::size_t>(at[0]), at[1], x.data[n++]); });
 }
 
 OpDef reduction(std::string name, std::string doc, ReduceKind kind) {
@@ -96,7 +102,10 @@ OpDef reduction(std::string name, std::string doc, ReduceKind kind) {
 }
 
 OpCase reduce_case(Shape shape, Ints axes, bool keepdims = false, DType dtype = DType::f32) {
-  OpCase c{.inputs = {{dtype, shape}}, .attrs = {{"axes", std::move(axes)}, {"keepdims", keepdims}}, .ranges = {}, .values = {}};
+  OpCase c{.inputs = {{dtype, shape}},
+           .attrs = {{"axes", std::move(axes)}, {"keepdims", keepdims}},
+           .ranges = {},
+           .values = {}};
   if (dtype != DType::f32) c.ranges = {{0, 9}};
   c.gradient = dtype == DType::f32;
   return c;
@@ -104,14 +113,26 @@ OpCase reduce_case(Shape shape, Ints axes, bool keepdims = false, DType dtype = 
 
 /// Rows, columns, inner axes, all; extents 1, prime, beyond a workgroup, not a multiple of anything.
 std::vector<OpCase> reduce_cases() {
-  return {reduce_case({5, 7}, {1}),          reduce_case({5, 7}, {0}, true),      reduce_case({5, 7}, {0, 1}),
-          reduce_case({}, {}),               reduce_case({6}, {0}),               reduce_case({1, 1}, {0}, true),
-          reduce_case({3, 4, 5}, {1}),       reduce_case({3, 4, 5}, {0, 2}, true), reduce_case({2, 3, 2, 5}, {1, 3}),
-          reduce_case({0, 3}, {1}),          reduce_case({3, 1, 2}, {1}),         reduce_case({4, 1031}, {1}),
-          reduce_case({300, 3}, {0}),        reduce_case({3, 5}, {1}, false, DType::i32), reduce_case({3, 5}, {0}, false, DType::u32)};
+  return {reduce_case({5, 7}, {1}),
+          reduce_case({5, 7}, {0}, true),
+          reduce_case({5, 7}, {0, 1}),
+          reduce_case({}, {}),
+          reduce_case({6}, {0}),
+          reduce_case({1, 1}, {0}, true),
+          reduce_case({3, 4, 5}, {1}),
+          reduce_case({3, 4, 5}, {0, 2}, true),
+          reduce_case({2, 3, 2, 5}, {1, 3}),
+          reduce_case({0, 3}, {1}),
+          reduce_case({3, 1, 2}, {1}),
+          reduce_case({4, 1031}, {1}),
+          reduce_case({300, 3}, {0}),
+          reduce_case({3, 5}, {1}, false, DType::i32),
+          reduce_case({3, 5}, {0}, false, DType::u32)};
 }
 
-Expr keep(const BuildContext& c, Value v, const Shape& x) { return reshape_to({c, v}, split_axes(x, c.like.attrs).kept); }
+Expr keep(const BuildContext& c, Value v, const Shape& x) {
+  return reshape_to({c, v}, split_axes(x, c.like.attrs).kept);
+}
 
 // ---- sum, max, min, prod
 
@@ -122,7 +143,8 @@ OpDef sum_op() {
     for_each_reduced(*ctx.inputs[0], ctx.node.attrs, [&](std::size_t o, std::int64_t, double v) { y[o] += v; });
     for (double& v : y) v = wrap_integer(ctx.results[0].type.dtype, v);
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     const Shape x = in[0].shape();
     return {expand_to(keep(c, dy[0], x), x).value};
   };
@@ -136,7 +158,8 @@ OpDef sum_op() {
 }
 
 /// As torch.amax: every element equal to the extreme gets an equal share.
-std::vector<Value> extreme_vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value> out, std::span<const Value> dy) {
+std::vector<Value> extreme_vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value> out,
+                               std::span<const Value> dy) {
   const Shape shape = in[0].shape();
   const Expr x(c, in[0]);
   const Expr hit = apply("equal", {x, keep(c, out[0], shape)});
@@ -146,10 +169,11 @@ std::vector<Value> extreme_vjp(const BuildContext& c, std::span<const Value> in,
 
 OpDef extreme_op(ReduceKind kind) {
   const bool is_max = kind == ReduceKind::Max;
-  OpDef op = reduction(is_max ? "max" : "min",
-                       is_max ? "Largest value over axes, NaN if any is; ties share the gradient equally. Empty: an error."
-                              : "Smallest value over axes, NaN if any is; ties share the gradient equally. Empty: an error.",
-                       kind);
+  OpDef op =
+      reduction(is_max ? "max" : "min",
+                is_max ? "Largest value over axes, NaN if any is; ties share the gradient equally. Empty: an error."
+                       : "Smallest value over axes, NaN if any is; ties share the gradient equally. Empty: an error.",
+                kind);
   op.eval = [is_max](const EvalContext& ctx) {
     auto& y = ctx.results[0].data;
     for_each_reduced(*ctx.inputs[0], ctx.node.attrs, [&](std::size_t o, std::int64_t i, double v) {
@@ -174,7 +198,8 @@ OpDef extreme_op(ReduceKind kind) {
 
 /// d/dx_i is the product of the others. With p the product of the elements that are not zero: p / x_i where no element is
 /// zero, p at the only zero, 0 elsewhere. Exact with zeros; as accurate as the product itself otherwise.
-std::vector<Value> prod_vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) {
+std::vector<Value> prod_vjp(const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+                            std::span<const Value> dy) {
   const Shape shape = in[0].shape();
   const Ints axes = c.like.attrs.get<Ints>("axes");
   const DType dtype = in[0].dtype();
@@ -218,10 +243,11 @@ OpDef prod_op() {
 
 OpDef arg_op(ReduceKind kind) {
   const bool is_max = kind == ReduceKind::ArgMax;
-  OpDef op = reduction(is_max ? "argmax" : "argmin",
-                       is_max ? "Index (i32) of the first maximum, linear over the axes in order; NaN counts as the largest."
-                              : "Index (i32) of the first minimum, linear over the axes in order; NaN counts as the largest.",
-                       kind);
+  OpDef op =
+      reduction(is_max ? "argmax" : "argmin",
+                is_max ? "Index (i32) of the first maximum, linear over the axes in order; NaN counts as the largest."
+                       : "Index (i32) of the first minimum, linear over the axes in order; NaN counts as the largest.",
+                kind);
   op.gradient = GradientKind::Zero;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     need(ctx, is_number(ctx.inputs[0].dtype), "floats, i32, u32, i64 or u64");
@@ -289,13 +315,15 @@ OpDef mean_op() {
 Expr finite_or_zero(const Expr& v) { return where(apply("is_finite", {v}), v, 0); }
 
 OpDef logsumexp_op() {
-  OpDef op = composite("logsumexp", "log(sum(exp(x))) over axes, shifted by the maximum; a row of -inf gives -inf, one with +inf +inf.");
+  OpDef op = composite(
+      "logsumexp", "log(sum(exp(x))) over axes, shifted by the maximum; a row of -inf gives -inf, one with +inf +inf.");
   op.gradient = GradientKind::Rule;
   op.eval = [](const EvalContext& ctx) {
     auto& y = ctx.results[0].data;
     const HostTensor& x = *ctx.inputs[0];
     std::vector<double> shift(y.size(), -std::numeric_limits<double>::infinity());
-    for_each_reduced(x, ctx.node.attrs, [&](std::size_t o, std::int64_t, double v) { shift[o] = std::fmax(shift[o], v); });
+    for_each_reduced(x, ctx.node.attrs,
+                     [&](std::size_t o, std::int64_t, double v) { shift[o] = std::fmax(shift[o], v); });
     for (double& s : shift) s = std::isfinite(s) ? s : 0;
     for_each_reduced(x, ctx.node.attrs, [&](std::size_t o, std::int64_t, double v) { y[o] += std::exp(v - shift[o]); });
     for (std::size_t o = 0; o < y.size(); ++o) y[o] = std::log(y[o]) + shift[o];
@@ -308,7 +336,8 @@ OpDef logsumexp_op() {
     return {reshape_to(y, c.like.results[0].shape).value};
   };
   // softmax(x), and zero for a row of -inf.
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value> out, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value> out,
+              std::span<const Value> dy) -> std::vector<Value> {
     const Shape shape = in[0].shape();
     const Expr x(c, in[0]);
     return {(keep(c, dy[0], shape) * apply("exp", {x - finite_or_zero(keep(c, out[0], shape))})).value};
@@ -328,8 +357,14 @@ OpDef logsumexp_op() {
 }  // namespace
 
 std::vector<OpDef> reduce_ops() {
-  return {sum_op(),  extreme_op(ReduceKind::Max), extreme_op(ReduceKind::Min), prod_op(), arg_op(ReduceKind::ArgMax), arg_op(ReduceKind::ArgMin),
-          mean_op(), logsumexp_op()};
+  return {sum_op(),
+          extreme_op(ReduceKind::Max),
+          extreme_op(ReduceKind::Min),
+          prod_op(),
+          arg_op(ReduceKind::ArgMax),
+          arg_op(ReduceKind::ArgMin),
+          mean_op(),
+          logsumexp_op()};
 }
 
 // ---- public functions

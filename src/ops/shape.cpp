@@ -4,6 +4,7 @@
 #include <cmath>
 #include <format>
 
+#include "base/checked.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -20,17 +21,14 @@ Ints to_ints(const Shape& shape) { return {shape.begin(), shape.end()}; }
 const Ints& per_axis(const InferContext& ctx, std::string_view name, int rank) {
   const Ints& values = ctx.attrs.get<Ints>(name);
   if (std::ssize(values) != rank) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("{} must have one entry per axis: {} given for rank {}", name, values.size(), rank));
+    ctx.fail(ErrorCode::InvalidArgument,
+             std::format("{} must have one entry per axis: {} given for rank {}", name, values.size(), rank));
   }
   return values;
 }
 
 Shape attr_shape(const InferContext& ctx) {
-  try {
-    return Shape(ctx.attrs.get<Ints>("dims"));
-  } catch (const Error& e) {
-    ctx.fail(e.code(), e.message());
-  }
+  return guarded(ctx, [&] { return Shape(ctx.attrs.get<Ints>("dims")); });
 }
 
 OpDef movement(std::string name, std::string doc, MovementKind kind) {
@@ -47,13 +45,15 @@ OpDef movement(std::string name, std::string doc, MovementKind kind) {
 /// y = x read with `strides` from `start`.
 void gather(const HostTensor& x, HostTensor& y, const Strides& strides, std::int64_t start = 0) {
   std::size_t n = 0;
-  walk<1>(y.type.shape, {strides}, [&](const auto& at) { y.data[n++] = x.data[static_cast<std::size_t>(at[0])]; }, {start});
+  walk<1>(y.type.shape, {strides}, [&](const auto& at) { y.data[n++] = x.data[static_cast<std::size_t>(at[0])]; },
+          {start});
 }
 
 /// x written into y with `strides` from `start`.
 void scatter(const HostTensor& x, HostTensor& y, const Strides& strides, std::int64_t start = 0) {
   std::size_t n = 0;
-  walk<1>(x.type.shape, {strides}, [&](const auto& at) { y.data[static_cast<std::size_t>(at[0])] = x.data[n++]; }, {start});
+  walk<1>(x.type.shape, {strides}, [&](const auto& at) { y.data[static_cast<std::size_t>(at[0])] = x.data[n++]; },
+          {start});
 }
 
 OpCase shape_case(std::vector<Shape> shapes, Attrs attrs, DType dtype = DType::f32) {
@@ -72,18 +72,20 @@ OpDef reshape_op() {
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape shape = attr_shape(ctx);
     if (shape.elements() != ctx.inputs[0].shape.elements()) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("{} has {} elements, {} has {}", ctx.inputs[0].to_string(),
-                                                     ctx.inputs[0].shape.elements(), shape.to_string(), shape.elements()));
+      ctx.fail(ErrorCode::ShapeMismatch,
+               std::format("{} has {} elements, {} has {}", ctx.inputs[0].to_string(), ctx.inputs[0].shape.elements(),
+                           shape.to_string(), shape.elements()));
     }
     return {{ctx.inputs[0].dtype, shape}};
   };
   op.eval = [](const EvalContext& ctx) { ctx.results[0].data = ctx.inputs[0]->data; };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     return {reshape_to({c, dy[0]}, in[0].shape()).value};
   };
   op.cases = [] -> std::vector<OpCase> {
     return {shape_case({{6, 4}}, {{"dims", Ints{2, 3, 4}}}), shape_case({{}}, {{"dims", Ints{1, 1}}}),
-            shape_case({{1}}, {{"dims", Ints{}}}),           shape_case({{0, 3}}, {{"dims", Ints{5, 0}}}),
+            shape_case({{1}}, {{"dims", Ints{}}}), shape_case({{0, 3}}, {{"dims", Ints{5, 0}}}),
             shape_case({{2, 3, 4}}, {{"dims", Ints{24}}}, DType::i32)};
   };
   return op;
@@ -116,16 +118,21 @@ OpDef permute_op() {
     for (std::size_t i = 0; i < axes.size(); ++i) strides[i] = dense[static_cast<std::size_t>(axes[i])];
     gather(*ctx.inputs[0], ctx.results[0], strides);
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     const Ints& axes = c.like.attrs.get<Ints>("axes");
     Ints inverse(axes.size());
-    for (std::size_t i = 0; i < axes.size(); ++i) inverse[static_cast<std::size_t>(axes[i])] = static_cast<std::int64_t>(i);
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      inverse[static_cast<std::size_t>(axes[i])] = static_cast<std::int64_t>(i);
     return {c.add("permute", {dy[0]}, {{"axes", std::move(inverse)}})};
   };
   op.cases = [] -> std::vector<OpCase> {
-    return {shape_case({{3, 5}}, {{"axes", Ints{1, 0}}}),          shape_case({{2, 3, 5}}, {{"axes", Ints{2, 0, 1}}}),
-            shape_case({{2, 3, 4, 5}}, {{"axes", Ints{0, 2, 1, 3}}}), shape_case({{}}, {{"axes", Ints{}}}),
-            shape_case({{3, 0, 2}}, {{"axes", Ints{2, 1, 0}}}),    shape_case({{2, 1, 2, 1, 2, 1, 2, 3}}, {{"axes", Ints{7, 6, 5, 4, 3, 2, 1, 0}}}),
+    return {shape_case({{3, 5}}, {{"axes", Ints{1, 0}}}),
+            shape_case({{2, 3, 5}}, {{"axes", Ints{2, 0, 1}}}),
+            shape_case({{2, 3, 4, 5}}, {{"axes", Ints{0, 2, 1, 3}}}),
+            shape_case({{}}, {{"axes", Ints{}}}),
+            shape_case({{3, 0, 2}}, {{"axes", Ints{2, 1, 0}}}),
+            shape_case({{2, 1, 2, 1, 2, 1, 2, 3}}, {{"axes", Ints{7, 6, 5, 4, 3, 2, 1, 0}}}),
             shape_case({{17, 19}}, {{"axes", Ints{1, 0}}}, DType::boolean)};
   };
   return op;
@@ -133,7 +140,9 @@ OpDef permute_op() {
 
 // ---- slice
 
-std::int64_t slice_extent(std::int64_t start, std::int64_t end, std::int64_t step) { return end <= start ? 0 : (end - start - 1) / step + 1; }
+std::int64_t slice_extent(std::int64_t start, std::int64_t end, std::int64_t step) {
+  return end <= start ? 0 : (end - start - 1) / step + 1;
+}
 
 /// The transpose of slice. Padding cannot put gaps between elements, so a step s > 1 goes through [n] -> [n, 1] -> [n, s]
 /// -> [n * s] -> [(n - 1) * s + 1] first.
@@ -152,7 +161,11 @@ Value slice_gradient(const BuildContext& c, Value dy, Shape x, const Ints& start
       g = reshape_to(g, {outer, n, 1, inner});
       g = apply("pad", {g}, {{"before", Ints{0, 0, 0, 0}}, {"after", Ints{0, 0, steps[i] - 1, 0}}, {"value", 0.0}});
       g = reshape_to(g, {outer, n * steps[i], inner});
-      g = apply("slice", {g}, {{"axes", Ints{0, 1, 2}}, {"starts", Ints{0, 0, 0}}, {"ends", Ints{outer, dense, inner}}, {"steps", Ints{1, 1, 1}}});
+      g = apply("slice", {g},
+                {{"axes", Ints{0, 1, 2}},
+                 {"starts", Ints{0, 0, 0}},
+                 {"ends", Ints{outer, dense, inner}},
+                 {"steps", Ints{1, 1, 1}}});
       g = reshape_to(g, target);
       n = dense;
     }
@@ -164,8 +177,10 @@ Value slice_gradient(const BuildContext& c, Value dy, Shape x, const Ints& start
 }
 
 OpDef slice_op() {
-  OpDef op = movement("slice", "Elements start, start + step, ... below end of every axis; attrs axes (all, in order), starts, ends, steps.",
-                      MovementKind::Slice);
+  OpDef op = movement(
+      "slice",
+      "Elements start, start + step, ... below end of every axis; attrs axes (all, in order), starts, ends, steps.",
+      MovementKind::Slice);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape& x = ctx.inputs[0].shape;
     const Ints &axes = per_axis(ctx, "axes", x.rank()), &starts = per_axis(ctx, "starts", x.rank());
@@ -174,9 +189,11 @@ OpDef slice_op() {
     for (int d = 0; d < x.rank(); ++d) {
       const auto i = static_cast<std::size_t>(d);
       if (axes[i] != d) ctx.fail(ErrorCode::InvalidArgument, "axes must list every axis in order");
-      if (steps[i] < 1) ctx.fail(ErrorCode::InvalidArgument, std::format("step {} of axis {} is not positive", steps[i], d));
+      if (steps[i] < 1)
+        ctx.fail(ErrorCode::InvalidArgument, std::format("step {} of axis {} is not positive", steps[i], d));
       if (starts[i] < 0 || starts[i] > x[d] || ends[i] < 0 || ends[i] > x[d]) {
-        ctx.fail(ErrorCode::OutOfRange, std::format("[{}, {}) of axis {} is outside its extent {}", starts[i], ends[i], d, x[d]));
+        ctx.fail(ErrorCode::OutOfRange,
+                 std::format("[{}, {}) of axis {} is outside its extent {}", starts[i], ends[i], d, x[d]));
       }
       dims.push_back(slice_extent(starts[i], ends[i], steps[i]));
     }
@@ -192,7 +209,8 @@ OpDef slice_op() {
     }
     gather(*ctx.inputs[0], ctx.results[0], strides, start);
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     return {slice_gradient(c, dy[0], in[0].shape(), c.like.attrs.get<Ints>("starts"), c.like.attrs.get<Ints>("steps"))};
   };
   op.cases = [] -> std::vector<OpCase> {
@@ -224,19 +242,25 @@ OpDef expand_op() {
     const Shape& x = ctx.inputs[0].shape;
     bool fits = x.rank() <= shape.rank();
     for (int d = 0; fits && d < x.rank(); ++d) fits = x[d] == 1 || x[d] == shape[d + shape.rank() - x.rank()];
-    if (!fits) ctx.fail(ErrorCode::ShapeMismatch, std::format("cannot broadcast {} to {}", ctx.inputs[0].to_string(), shape.to_string()));
+    if (!fits)
+      ctx.fail(ErrorCode::ShapeMismatch,
+               std::format("cannot broadcast {} to {}", ctx.inputs[0].to_string(), shape.to_string()));
     return {{ctx.inputs[0].dtype, shape}};
   };
   op.eval = [](const EvalContext& ctx) {
     gather(*ctx.inputs[0], ctx.results[0], broadcast_strides(ctx.inputs[0]->type.shape, ctx.results[0].type.shape));
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     return {sum_to({c, dy[0]}, in[0].shape()).value};
   };
   op.cases = [] -> std::vector<OpCase> {
-    std::vector<OpCase> cases = {shape_case({{3, 1}}, {{"dims", Ints{3, 5}}}),    shape_case({{}}, {{"dims", Ints{4, 3}}}),
-                                 shape_case({{5}}, {{"dims", Ints{2, 3, 5}}}),    shape_case({{1, 3, 1}}, {{"dims", Ints{7, 3, 2}}}),
-                                 shape_case({{1}}, {{"dims", Ints{0}}}),          shape_case({{3}}, {{"dims", Ints{3}}}),
+    std::vector<OpCase> cases = {shape_case({{3, 1}}, {{"dims", Ints{3, 5}}}),
+                                 shape_case({{}}, {{"dims", Ints{4, 3}}}),
+                                 shape_case({{5}}, {{"dims", Ints{2, 3, 5}}}),
+                                 shape_case({{1, 3, 1}}, {{"dims", Ints{7, 3, 2}}}),
+                                 shape_case({{1}}, {{"dims", Ints{0}}}),
+                                 shape_case({{3}}, {{"dims", Ints{3}}}),
                                  shape_case({{2, 1}}, {{"dims", Ints{2, 3}}}, DType::boolean)};
     for (OpCase& c : cases) c.rtol = 2e-6, c.atol = 1e-6;  // the gradient is a sum
     return cases;
@@ -247,26 +271,26 @@ OpDef expand_op() {
 // ---- pad
 
 OpDef pad_op() {
-  OpDef op = movement("pad", "x inside a frame of attr value: before[i] and after[i] elements along axis i.", MovementKind::Pad);
+  OpDef op = movement("pad", "x inside a frame of attr value: before[i] and after[i] elements along axis i.",
+                      MovementKind::Pad);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape& x = ctx.inputs[0].shape;
     const Ints &before = per_axis(ctx, "before", x.rank()), &after = per_axis(ctx, "after", x.rank());
     const double value = ctx.attrs.get<double>("value");
     const DType dtype = ctx.inputs[0].dtype;
-    if (!is_float(dtype) && (value != wrap_integer(dtype, std::trunc(value)) || (dtype == DType::boolean && value != 0 && value != 1))) {
+    if (!is_float(dtype) &&
+        (value != wrap_integer(dtype, std::trunc(value)) || (dtype == DType::boolean && value != 0 && value != 1))) {
       ctx.fail(ErrorCode::InvalidArgument, std::format("the value {} is no {} value", value, dtype_name(dtype)));
     }
     Ints dims;
     for (int d = 0; d < x.rank(); ++d) {
       const auto i = static_cast<std::size_t>(d);
       if (before[i] < 0 || after[i] < 0) {
-        ctx.fail(ErrorCode::InvalidArgument, std::format("negative padding ({}, {}) of axis {}", before[i], after[i], d));
+        ctx.fail(ErrorCode::InvalidArgument,
+                 std::format("negative padding ({}, {}) of axis {}", before[i], after[i], d));
       }
-      std::int64_t extent = 0;
-      if (__builtin_add_overflow(x[d], before[i], &extent) || __builtin_add_overflow(extent, after[i], &extent)) {
-        ctx.fail(ErrorCode::LimitExceeded, std::format("the extent of axis {} does not fit 64 bits", d));
-      }
-      dims.push_back(extent);
+      const char* what = "the padded extent";
+      dims.push_back(guarded(ctx, [&] { return checked_add(checked_add(x[d], before[i], what), after[i], what); }));
     }
     return {{dtype, Shape(dims)}};
   };
@@ -279,7 +303,8 @@ OpDef pad_op() {
     for (std::size_t i = 0; i < before.size(); ++i) start += before[i] * strides[i];
     scatter(*ctx.inputs[0], y, strides, start);
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     const Shape x = in[0].shape();
     Ints axes, starts = c.like.attrs.get<Ints>("before"), ends = starts;
     for (std::size_t i = 0; i < ends.size(); ++i) {
@@ -287,13 +312,22 @@ OpDef pad_op() {
       ends[i] += x[static_cast<int>(i)];
     }
     Ints steps(starts.size(), 1);
-    return {c.add("slice", {dy[0]}, {{"axes", std::move(axes)}, {"starts", std::move(starts)}, {"ends", std::move(ends)}, {"steps", std::move(steps)}})};
+    return {c.add("slice", {dy[0]},
+                  {{"axes", std::move(axes)},
+                   {"starts", std::move(starts)},
+                   {"ends", std::move(ends)},
+                   {"steps", std::move(steps)}})};
   };
   op.cases = [] -> std::vector<OpCase> {
-    const auto attrs = [](Ints before, Ints after, double value) -> Attrs { return {{"before", before}, {"after", after}, {"value", value}}; };
-    return {shape_case({{5}}, attrs({2}, {3}, 0)),          shape_case({{3, 4}}, attrs({0, 1}, {2, 0}, -1.5)),
-            shape_case({{2, 3, 5}}, attrs({1, 0, 3}, {0, 0, 1}, 7)), shape_case({{}}, attrs({}, {}, 0)),
-            shape_case({{0, 2}}, attrs({1, 1}, {2, 0}, 4)), shape_case({{3, 3}}, attrs({1, 1}, {1, 1}, 9), DType::i32)};
+    const auto attrs = [](Ints before, Ints after, double value) -> Attrs {
+      return {{"before", before}, {"after", after}, {"value", value}};
+    };
+    return {shape_case({{5}}, attrs({2}, {3}, 0)),
+            shape_case({{3, 4}}, attrs({0, 1}, {2, 0}, -1.5)),
+            shape_case({{2, 3, 5}}, attrs({1, 0, 3}, {0, 0, 1}, 7)),
+            shape_case({{}}, attrs({}, {}, 0)),
+            shape_case({{0, 2}}, attrs({1, 1}, {2, 0}, 4)),
+            shape_case({{3, 3}}, attrs({1, 1}, {1, 1}, 9), DType::i32)};
   };
   return op;
 }
@@ -301,24 +335,28 @@ OpDef pad_op() {
 // ---- concat
 
 OpDef concat_op() {
-  OpDef op = movement("concat", "The operands one after another along attr axis; their other extents agree.", MovementKind::Concat);
+  OpDef op = movement("concat", "The operands one after another along attr axis; their other extents agree.",
+                      MovementKind::Concat);
   op.max_inputs = -1;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const TensorType& first = ctx.inputs[0];
     const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
     if (axis < 0 || axis >= first.shape.rank()) {
-      ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, first.shape.rank()));
+      ctx.fail(ErrorCode::InvalidArgument,
+               std::format("axis {} is out of range for rank {}", axis, first.shape.rank()));
     }
     const int a = static_cast<int>(axis);
     std::int64_t extent = 0;
     for (const TensorType& input : ctx.inputs) {
       if (input.dtype != first.dtype) {
-        ctx.fail(ErrorCode::DTypeMismatch, std::format("the operands have different dtypes: {} and {}", first.to_string(), input.to_string()));
+        ctx.fail(ErrorCode::DTypeMismatch,
+                 std::format("the operands have different dtypes: {} and {}", first.to_string(), input.to_string()));
       }
       if (input.shape.rank() != first.shape.rank() || input.shape.with(a, 0) != first.shape.with(a, 0)) {
-        ctx.fail(ErrorCode::ShapeMismatch, std::format("{} and {} differ beyond axis {}", first.to_string(), input.to_string(), axis));
+        ctx.fail(ErrorCode::ShapeMismatch,
+                 std::format("{} and {} differ beyond axis {}", first.to_string(), input.to_string(), axis));
       }
-      if (__builtin_add_overflow(extent, input.shape[a], &extent)) ctx.fail(ErrorCode::LimitExceeded, "the extent does not fit 64 bits");
+      extent = guarded(ctx, [&] { return checked_add(extent, input.shape[a], "the concatenated extent"); });
     }
     return {{first.dtype, first.shape.with(a, extent)}};
   };
@@ -332,7 +370,8 @@ OpDef concat_op() {
       start += x->type.shape[static_cast<int>(axis)] * strides[static_cast<std::size_t>(axis)];
     }
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
     const auto axis = static_cast<std::size_t>(c.like.attrs.get<std::int64_t>("axis"));
     std::vector<Value> parts;
     std::int64_t start = 0;
@@ -342,7 +381,11 @@ OpDef concat_op() {
       for (int d = 0; d < shape.rank(); ++d) axes.push_back(d);
       starts[axis] = start;
       ends[axis] = start += shape[static_cast<int>(axis)];
-      parts.push_back(c.add("slice", {dy[0]}, {{"axes", std::move(axes)}, {"starts", std::move(starts)}, {"ends", std::move(ends)}, {"steps", std::move(steps)}}));
+      parts.push_back(c.add("slice", {dy[0]},
+                            {{"axes", std::move(axes)},
+                             {"starts", std::move(starts)},
+                             {"ends", std::move(ends)},
+                             {"steps", std::move(steps)}}));
     }
     return parts;
   };
@@ -384,15 +427,19 @@ OpDef iota_op() {
     walk<1>(y.type.shape, {strides}, [&](const auto& at) { y.data[n++] = static_cast<double>(at[0]); });
   };
   op.cases = [] -> std::vector<OpCase> {
-    return {shape_case({}, {{"dims", Ints{7}}, {"axis", std::int64_t{0}}}), shape_case({}, {{"dims", Ints{3, 5}}, {"axis", std::int64_t{0}}}),
-            shape_case({}, {{"dims", Ints{3, 5, 2}}, {"axis", std::int64_t{1}}}), shape_case({}, {{"dims", Ints{0, 5}}, {"axis", std::int64_t{1}}})};
+    return {shape_case({}, {{"dims", Ints{7}}, {"axis", std::int64_t{0}}}),
+            shape_case({}, {{"dims", Ints{3, 5}}, {"axis", std::int64_t{0}}}),
+            shape_case({}, {{"dims", Ints{3, 5, 2}}, {"axis", std::int64_t{1}}}),
+            shape_case({}, {{"dims", Ints{0, 5}}, {"axis", std::int64_t{1}}})};
   };
   return op;
 }
 
 }  // namespace
 
-std::vector<OpDef> shape_ops() { return {reshape_op(), permute_op(), slice_op(), expand_op(), pad_op(), concat_op(), iota_op()}; }
+std::vector<OpDef> shape_ops() {
+  return {reshape_op(), permute_op(), slice_op(), expand_op(), pad_op(), concat_op(), iota_op()};
+}
 
 // ---- public functions
 
@@ -407,22 +454,23 @@ Value add_unary(std::string_view op, const Operand& x, Attrs attrs, const Loc& l
 
 Value reshape(Operand x, std::vector<std::int64_t> dims, Loc loc) {
   const Shape shape = resolve_value("reshape", x).shape();
-  std::int64_t known = 1;
-  auto unknown = dims.end();
-  for (auto it = dims.begin(); it != dims.end(); ++it) {
-    if (*it != -1) {
-      if (*it < 0) op_error(ErrorCode::InvalidArgument, "reshape", std::format("dimension {} is negative", *it), loc);
-      if (__builtin_mul_overflow(known, *it, &known)) op_error(ErrorCode::LimitExceeded, "reshape", "too many elements for 64 bits", loc);
-    } else if (unknown != dims.end()) {
-      op_error(ErrorCode::InvalidArgument, "reshape", "only one dimension may be -1", loc);
-    } else {
-      unknown = it;
-    }
-  }
+  const auto unknown = std::ranges::find(dims, -1);
   if (unknown != dims.end()) {
+    if (std::ranges::count(dims, -1) > 1) {
+      op_error(ErrorCode::InvalidArgument, "reshape", "only one dimension may be -1", loc);
+    }
+    *unknown = 1;
+    std::int64_t known = 0;
+    try {
+      known = Shape(dims).elements();
+    } catch (const Error& e) {
+      op_error(e.code(), "reshape", e.message(), loc);
+    }
     if (known == 0 || shape.elements() % known != 0) {
       op_error(ErrorCode::ShapeMismatch, "reshape",
-               std::format("{} cannot be split so that dimension -1 is found: the others give {}", shape.to_string(), known), loc);
+               std::format("{} has {} elements, which the given dimensions ({}) do not divide: -1 is undefined",
+                           shape.to_string(), shape.elements(), known),
+               loc);
     }
     *unknown = shape.elements() / known;
   }
@@ -450,7 +498,8 @@ Value slice(Operand x, const Axes& axes, const std::vector<std::int64_t>& starts
   const auto n = axes.empty() ? static_cast<std::size_t>(shape.rank()) : axes.size();
   if (starts.size() != n || ends.size() != n || (!steps.empty() && steps.size() != n)) {
     op_error(ErrorCode::InvalidArgument, "slice",
-             std::format("axes, starts, ends and steps must have equal lengths: {}, {}, {}, {}", n, starts.size(), ends.size(), steps.size()),
+             std::format("axes, starts, ends and steps must have equal lengths: {}, {}, {}, {}", n, starts.size(),
+                         ends.size(), steps.size()),
              x.line());
   }
   resolve_axes("slice", axes, shape.rank(), x.line());  // out of range or repeated
@@ -460,25 +509,33 @@ Value slice(Operand x, const Axes& axes, const std::vector<std::int64_t>& starts
     const int axis = axes.empty() ? static_cast<int>(i) : shape.axis(axes[i]);
     const auto d = static_cast<std::size_t>(axis);
     const std::int64_t extent = shape[axis];
-    const auto clamped = [extent](std::int64_t v) { return std::clamp<std::int64_t>(v < 0 ? (v < -extent ? 0 : v + extent) : v, 0, extent); };
+    const auto clamped = [extent](std::int64_t v) {
+      return std::clamp<std::int64_t>(v < 0 ? (v < -extent ? 0 : v + extent) : v, 0, extent);
+    };
     from[d] = clamped(starts[i]);
     to[d] = clamped(ends[i]);
     if (!steps.empty()) by[d] = steps[i];
   }
-  return add_unary("slice", x, {{"axes", std::move(all)}, {"starts", std::move(from)}, {"ends", std::move(to)}, {"steps", std::move(by)}}, x.line());
+  return add_unary(
+      "slice", x,
+      {{"axes", std::move(all)}, {"starts", std::move(from)}, {"ends", std::move(to)}, {"steps", std::move(by)}},
+      x.line());
 }
 
 Value concat(const std::vector<Value>& parts, std::int64_t axis, Loc loc) {
   if (parts.empty()) op_error(ErrorCode::InvalidArgument, "concat", "needs at least one operand", loc);
   for (const Value& part : parts) {
     if (!part) op_error(ErrorCode::InvalidArgument, "concat", "an operand is empty", loc);
-    if (&part.graph() != &parts[0].graph()) op_error(ErrorCode::InvalidArgument, "concat", "the operands belong to different graphs", loc);
+    if (&part.graph() != &parts[0].graph())
+      op_error(ErrorCode::InvalidArgument, "concat", "the operands belong to different graphs", loc);
   }
   if (axis < 0) axis += parts[0].shape().rank();
   return parts[0].graph().add("concat", parts, {{"axis", axis}}, loc);
 }
 
-Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc) { return add_unary("expand", x, {{"dims", std::move(dims)}}, loc); }
+Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc) {
+  return add_unary("expand", x, {{"dims", std::move(dims)}}, loc);
+}
 
 Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after, double value) {
   return add_unary("pad", x, {{"before", before}, {"after", after}, {"value", value}}, x.line());

@@ -15,7 +15,8 @@ using Ints = std::vector<std::int64_t>;
 
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
-  if (!is_float(x.dtype)) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+  if (!is_float(x.dtype))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
   const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
   if (axis < 0 || axis >= x.shape.rank()) {
     ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, x.shape.rank()));
@@ -50,15 +51,18 @@ void eval(const EvalContext& ctx, bool logarithm) {
 Ints axes_of(const BuildContext& c) { return {c.like.attrs.get<std::int64_t>("axis")}; }
 
 /// x minus the row maximum. The shift cancels in value and in gradient.
-Expr shifted(const BuildContext& c, const Expr& x) { return x - apply("stop_gradient", {reduce("max", x, axes_of(c), true)}); }
+Expr shifted(const BuildContext& c, const Expr& x) {
+  return x - apply("stop_gradient", {reduce("max", x, axes_of(c), true)});
+}
 
 std::vector<OpCase> cases(double rtol) {
   const auto one = [rtol](Shape shape, std::int64_t axis) {
-    return OpCase{.inputs = {f32_type(shape)}, .attrs = {{"axis", axis}}, .ranges = {{-4, 4}}, .values = {}, .rtol = rtol};
+    return OpCase{
+        .inputs = {f32_type(shape)}, .attrs = {{"axis", axis}}, .ranges = {{-4, 4}}, .values = {}, .rtol = rtol};
   };
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  std::vector<OpCase> cases = {one({5, 7}, 1), one({5, 7}, 0), one({3, 4, 5}, 1), one({1}, 0), one({4, 1}, 1), one({0, 3}, 1), one({3, 0}, 1),
-                               one({2, 1031}, 1), one({257, 3}, 0)};
+  std::vector<OpCase> cases = {one({5, 7}, 1), one({5, 7}, 0), one({3, 4, 5}, 1), one({1}, 0),     one({4, 1}, 1),
+                               one({0, 3}, 1), one({3, 0}, 1), one({2, 1031}, 1), one({257, 3}, 0)};
   OpCase edge = one({6, 3}, 1);
   edge.values = {{-inf, -inf, -inf, 1e4, 1e4, 1e4, -1e4, 0, 1e4, -inf, 1, 2, nan, 1, 2, -89, 89, 0}};
   edge.gradient = false;
@@ -84,7 +88,8 @@ OpDef softmax_op() {
     const Expr e = apply("exp", {shifted(c, {c, in[0]})});
     return {(e / reduce("sum", e, axes_of(c), true)).value};
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value> out, std::span<const Value> dys) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value> out,
+              std::span<const Value> dys) -> std::vector<Value> {
     const Expr y(c, out[0]), dy(c, dys[0]);
     return {(y * (dy - reduce("sum", dy * y, axes_of(c), true))).value};
   };
@@ -100,7 +105,8 @@ OpDef log_softmax_op() {
     const Expr s = shifted(c, {c, in[0]});
     return {(s - apply("log", {reduce("sum", apply("exp", {s}), axes_of(c), true)})).value};
   };
-  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value> out, std::span<const Value> dys) -> std::vector<Value> {
+  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value> out,
+              std::span<const Value> dys) -> std::vector<Value> {
     const Expr y(c, out[0]), dy(c, dys[0]);
     return {(dy - apply("exp", {y}) * reduce("sum", dy, axes_of(c), true)).value};
   };

@@ -29,7 +29,8 @@ std::span<const OpDef> op_table() {
 
 const OpDef& find_op(std::string_view name) {
   const auto table = op_table();
-  const auto found = std::ranges::lower_bound(table, name, {}, [](const OpDef& op) -> std::string_view { return op.name; });
+  const auto found =
+      std::ranges::lower_bound(table, name, {}, [](const OpDef& op) -> std::string_view { return op.name; });
   if (found == table.end() || found->name != name) fail(ErrorCode::NotFound, "there is no op named \"{}\"", name);
   return *found;
 }

@@ -206,7 +206,9 @@ TEST(ExpandComposites, ResultsKeepTheNameAndEveryNodeTheLine) {
   const auto after = expand_composites(g);
   EXPECT_EQ(after->find("probabilities").id(), after->outputs()[0].value);
   for (const Node& node : after->nodes()) {
-    if (node.op->kind != OpKind::Leaf) EXPECT_EQ(node.line.line, y.node().line.line);
+    if (node.op->kind != OpKind::Leaf) {
+      EXPECT_EQ(node.line.line, y.node().line.line);
+    }
   }
 }
 

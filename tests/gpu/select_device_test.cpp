@@ -59,6 +59,7 @@ TEST(SelectDevice, ByPartOfTheName) {
   EXPECT_NE(text.find(std::string(32, 'd')), std::string::npos) << text;
   EXPECT_EQ(text.find("llvmpipe"), std::string::npos) << "only candidates are listed: " << text;
   error_text(ErrorCode::NoDevice, [] { select_device(machine(), "radeon"); });
+  EXPECT_EQ(select_device(std::vector{device(0, "NVIDIA GeForce RTX 4090", Kind::Discrete, 'e')}, "4090"), 0u);
 }
 
 TEST(SelectDevice, UnusableOnesSayWhy) {

@@ -232,6 +232,7 @@ TEST(PipelineCacheFile, EveryDamageIsNoticed) {
   corrupt(file, "another driver");
 }
 
+#ifndef _WIN32
 class PipelineCacheOnDisk : public testing::Test {
  protected:
   PipelineCacheOnDisk() {
@@ -288,6 +289,7 @@ TEST_F(PipelineCacheOnDisk, Off) {
   device->save_pipeline_cache();
   EXPECT_FALSE(std::filesystem::exists(directory));
 }
+#endif
 
 // ---- validation ----
 

@@ -11,6 +11,11 @@
 #include "aeshna/error.h"
 #include "base/byte_reader.h"
 
+#ifdef __unix__
+#include <csignal>
+#include <sys/resource.h>
+#endif
+
 namespace aeshna {
 namespace {
 
@@ -118,11 +123,37 @@ TEST_F(Safetensors, FailedWriteKeepsTheOldFile) {
   EXPECT_THROW(write_safetensors(path, wrong), Error);
   EXPECT_EQ(read_file(path), before);
   EXPECT_THROW(write_safetensors(dir / "absent" / "a.safetensors", tensors), Error);
-  if (fs::exists("/dev/full")) {
-    fs::create_symlink("/dev/full", dir / "full");  // no rename over a device: the temporary file is a plain one beside it
-    EXPECT_EQ(std::distance(fs::directory_iterator(dir), {}), 2);
-  }
 }
+
+#ifdef __unix__
+/// A limit on file sizes makes the write fail half-way, as a full disk does.
+TEST_F(Safetensors, FullDiskKeepsTheOldFile) {
+  const Literal small = Literal::scalar(1);
+  const std::vector<double> zeros(100'000);
+  const Literal large = Literal::from_doubles({DType::f32, {100'000}}, zeros);
+  const SafetensorsTensor old_tensors[] = {{"a", small.type(), small.bytes()}}, new_tensors[] = {{"a", large.type(), large.bytes()}};
+  const fs::path path = dir / "a.safetensors";
+  write_safetensors(path, old_tensors);
+
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{50'000, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ErrorCode code = ErrorCode::Internal;
+  try {
+    write_safetensors(path, new_tensors);
+  } catch (const Error& e) {
+    code = e.code();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+
+  EXPECT_EQ(code, ErrorCode::Io);
+  EXPECT_EQ(SafetensorsFile(path).literal("a"), small);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir), {}), 1) << "the temporary file is gone";
+}
+#endif
 
 TEST_F(Safetensors, Absent) {
   try {

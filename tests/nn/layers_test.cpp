@@ -20,7 +20,9 @@ TEST(Linear, IsXTimesWeightTransposedPlusBias) {
   EXPECT_EQ(g.node(*g.leaf("fc.weight")).results[0].shape, (Shape{2, 3}));  // [out, in]
   EXPECT_EQ(g.node(*g.leaf("fc.bias")).results[0].shape, (Shape{2}));
   EXPECT_THAT(g.node(*g.leaf("fc.weight")).line.to_string(), HasSubstr("layers_test.cpp:"));
-  const TensorMap data = {{"x", tensor({2, 3}, {1, 2, 3, 4, 5, 6})}, {"fc.weight", tensor({2, 3}, {1, 0, 0, 0, 1, 1})}, {"fc.bias", tensor({2}, {10, 20})}};
+  const TensorMap data = {{"x", tensor({2, 3}, {1, 2, 3, 4, 5, 6})},
+                          {"fc.weight", tensor({2, 3}, {1, 0, 0, 0, 1, 1})},
+                          {"fc.bias", tensor({2}, {10, 20})}};
   EXPECT_THAT(value_of(y, data).data, ElementsAre(11, 25, 14, 31));
 }
 
@@ -36,7 +38,8 @@ TEST(Mlp, NamesItsLayers) {
   const Scope scope(g, "net");
   const Value y = nn::mlp(g.input("x", {4, 8}), {16, 5}, 3, "mlp");
   EXPECT_EQ(y.shape(), (Shape{4, 3}));
-  for (const char* name : {"net/mlp.0.weight", "net/mlp.1.weight", "net/mlp.2.weight", "net/mlp.2.bias"}) EXPECT_TRUE(g.leaf(name)) << name;
+  for (const char* name : {"net/mlp.0.weight", "net/mlp.1.weight", "net/mlp.2.weight", "net/mlp.2.bias"})
+    EXPECT_TRUE(g.leaf(name)) << name;
   EXPECT_EQ(g.node(*g.leaf("net/mlp.1.weight")).results[0].shape, (Shape{5, 16}));
   int relus = 0;
   for (const Node& node : g.nodes()) relus += node.op->name == "relu";
@@ -57,7 +60,8 @@ TEST(Linear, Errors) {
   const auto here = HasSubstr("layers_test.cpp:");
   EXPECT_THAT(message([&] { nn::linear(x, 0, "fc"); }), AllOf(StartsWith("[nn::linear] 'fc'"), here));
   EXPECT_THAT(message([&] { nn::linear(x, 2, ""); }), AllOf(StartsWith("[nn::linear] needs a name"), here));
-  EXPECT_THAT(message([&] { nn::linear(g.input("s", {}), 2, "fc"); }), AllOf(StartsWith("[nn::linear] 'fc'"), HasSubstr("f32[]"), here));
+  EXPECT_THAT(message([&] { nn::linear(g.input("s", {}), 2, "fc"); }),
+              AllOf(StartsWith("[nn::linear] 'fc'"), HasSubstr("f32[]"), here));
   nn::linear(x, 2, "twice");
   EXPECT_THAT(message([&] { nn::linear(x, 2, "twice"); }), AllOf(HasSubstr("twice.weight"), here));
 }

@@ -52,7 +52,8 @@ TEST(CrossEntropy, MeanIsAScalarOverTheRowsThatCount) {
   EXPECT_NEAR(each[0], std::log(4.0), 1e-12);
   EXPECT_EQ(each[1], 0);
   EXPECT_NEAR(value_of(loss, c.data({1, -100, 1})).data[0], (each[0] + each[2]) / 2, 1e-12);
-  EXPECT_NEAR(value_of(cross_entropy(c.logits, c.labels, Reduction::Sum), c.data({1, -100, 1})).data[0], each[0] + each[2], 1e-12);
+  EXPECT_NEAR(value_of(cross_entropy(c.logits, c.labels, Reduction::Sum), c.data({1, -100, 1})).data[0],
+              each[0] + each[2], 1e-12);
 }
 
 TEST(CrossEntropy, AllIgnoredGivesZeroLossAndZeroGradient) {
@@ -90,7 +91,9 @@ TEST(CrossEntropy, ExtremeLogitsAreExact) {
 TEST(CrossEntropy, DenseOneHotEqualsIndices) {
   Graph g;
   const Value x = g.input("x", {2, 3}), p = g.input("p", {2, 3}), i = g.input("i", {2}, DType::i32);
-  const TensorMap data = {{"x", tensor({2, 3}, {1, 2, 3, -1, 0, 4})}, {"p", tensor({2, 3}, {0, 1, 0, 1, 0, 0})}, {"i", tensor({2}, {1, 0}, DType::i32)}};
+  const TensorMap data = {{"x", tensor({2, 3}, {1, 2, 3, -1, 0, 4})},
+                          {"p", tensor({2, 3}, {0, 1, 0, 1, 0, 0})},
+                          {"i", tensor({2}, {1, 0}, DType::i32)}};
   for (const Reduction reduction : {Reduction::Mean, Reduction::Sum}) {
     const Value dense = cross_entropy(x, p, reduction), index = cross_entropy(x, i, reduction);
     EXPECT_NEAR(value_of(dense, data).data[0], value_of(index, data).data[0], 1e-12);
@@ -101,9 +104,12 @@ TEST(CrossEntropy, DenseOneHotEqualsIndices) {
 
 TEST(CrossEntropy, Errors) {
   Graph g;
-  const Value x = g.input("x", {3, 4}), i = g.input("i", {4}, DType::i32), p = g.input("p", {3, 5}), u = g.input("u", {3}, DType::u8);
-  EXPECT_THAT(message([&] { cross_entropy(x, i); }), AllOf(StartsWith("[cross_entropy] labels for logits f32[3, 4] must have shape [3], not [4]"), here));
-  EXPECT_THAT(message([&] { cross_entropy(x, p); }), AllOf(StartsWith("[cross_entropy]"), HasSubstr("f32[3, 5]"), here));
+  const Value x = g.input("x", {3, 4}), i = g.input("i", {4}, DType::i32), p = g.input("p", {3, 5}),
+              u = g.input("u", {3}, DType::u8);
+  EXPECT_THAT(message([&] { cross_entropy(x, i); }),
+              AllOf(StartsWith("[cross_entropy] labels for logits f32[3, 4] must have shape [3], not [4]"), here));
+  EXPECT_THAT(message([&] { cross_entropy(x, p); }),
+              AllOf(StartsWith("[cross_entropy]"), HasSubstr("f32[3, 5]"), here));
   EXPECT_THAT(message([&] { cross_entropy(x, u); }), AllOf(StartsWith("[cross_entropy]"), HasSubstr("u8"), here));
   EXPECT_THAT(message([&] { cross_entropy(i, i); }), AllOf(StartsWith("[cross_entropy] logits must be floats"), here));
   EXPECT_THAT(message([&] { mse(x, p); }), AllOf(StartsWith("[mse] the shapes differ: f32[3, 4] and f32[3, 5]"), here));
@@ -120,7 +126,8 @@ TEST(Loss, ElementwiseByHand) {
   EXPECT_THAT(value_of(gradients(l1(x, t, Reduction::Sum), {x})[0], data).data, ElementsAre(0, 1));
   // sigmoid(0) - t at the kink of max(x, 0), and stable far out.
   const TensorMap edge = {{"x", tensor({2}, {0, -1e4})}, {"t", tensor({2}, {0.25, 1})}};
-  EXPECT_THAT(value_of(bce_with_logits(x, t, Reduction::None), edge).data, ElementsAre(DoubleNear(std::log(2.0), 1e-12), 1e4));
+  EXPECT_THAT(value_of(bce_with_logits(x, t, Reduction::None), edge).data,
+              ElementsAre(DoubleNear(std::log(2.0), 1e-12), 1e4));
   EXPECT_THAT(value_of(gradients(bce_with_logits(x, t, Reduction::Sum), {x})[0], edge).data, ElementsAre(0.25, -1));
 }
 
@@ -157,7 +164,8 @@ TEST(Random, IsPhiloxByElementStepAndStream) {
   const Value normal = random_normal(g, {2000});
   EXPECT_TRUE(g.leaf("aeshna.seed") && g.leaf("aeshna.step"));
   EXPECT_FALSE(g.leaf("layer/aeshna.seed"));
-  const TensorMap data = {{"aeshna.seed", tensor({2}, {5, 6}, DType::u32)}, {"aeshna.step", tensor({}, {9}, DType::u32)}};
+  const TensorMap data = {{"aeshna.seed", tensor({2}, {5, 6}, DType::u32)},
+                          {"aeshna.step", tensor({}, {9}, DType::u32)}};
   const auto a = value_of(first, data).data, b = value_of(second, data).data;
   EXPECT_NE(a, b);
   for (std::uint32_t i = 0; i < 9; ++i) {

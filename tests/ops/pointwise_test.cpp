@@ -35,7 +35,8 @@ std::vector<double> run(Binary f, std::vector<double> a, std::vector<double> b, 
 }
 
 /// Gradients of sum(f(leaves...)).
-std::vector<std::vector<double>> slopes(const std::function<Value(const std::vector<Value>&)>& f, std::vector<std::vector<double>> x) {
+std::vector<std::vector<double>> slopes(const std::function<Value(const std::vector<Value>&)>& f,
+                                        std::vector<std::vector<double>> x) {
   Graph g;
   std::vector<Value> leaves;
   TensorMap values;
@@ -58,7 +59,8 @@ std::vector<std::vector<double>> slope(Binary f, std::vector<double> a, std::vec
 }
 
 TEST(PointwiseValue, FarOutValuesAreFiniteOrTheLimit) {
-  for (const Unary f : {Unary(tanh), Unary(erf)}) EXPECT_THAT(run(f, {-1e4, -89, 0, 89, 1e4, kInf, -kInf}), ElementsAre(-1, -1, 0, 1, 1, 1, -1));
+  for (const Unary f : {Unary(tanh), Unary(erf)})
+    EXPECT_THAT(run(f, {-1e4, -89, 0, 89, 1e4, kInf, -kInf}), ElementsAre(-1, -1, 0, 1, 1, 1, -1));
   EXPECT_THAT(run(sigmoid, {-1e4, 0, 1e4, kInf, -kInf}), ElementsAre(0, 0.5, 1, 1, 0));
   EXPECT_THAT(run(softplus, {-1e4, 1e4, kInf, -kInf}), ElementsAre(0, 1e4, kInf, 0));
   EXPECT_NEAR(run(softplus, {0})[0], 0.6931471805599453, 1e-15);
@@ -103,7 +105,8 @@ TEST(PointwiseValue, ModAndFmod) {
 }
 
 TEST(PointwiseValue, IntegersTruncateAndWrap) {
-  EXPECT_THAT(run(div, {7, -7, 7, 5, -2147483648.0}, {2, 2, -2, 0, -1}, DType::i32), ElementsAre(3, -3, -3, 0, -2147483648.0));
+  EXPECT_THAT(run(div, {7, -7, 7, 5, -2147483648.0}, {2, 2, -2, 0, -1}, DType::i32),
+              ElementsAre(3, -3, -3, 0, -2147483648.0));
   EXPECT_THAT(run(add, {2147483647}, {1}, DType::i32), ElementsAre(-2147483648.0));
   EXPECT_THAT(run(sub, {0}, {1}, DType::u32), ElementsAre(4294967295.0));
   EXPECT_THAT(run(mul, {65536, 2147483647}, {65537, 2147483647}, DType::i32), ElementsAre(65536, 1));
@@ -130,12 +133,14 @@ TEST(PointwiseValue, Casts) {
 TEST(PointwiseGradient, KinksAndTiesFollowPyTorch) {
   EXPECT_THAT(slope(relu, {-1, 0, 2}), ElementsAre(0, 0, 1));
   EXPECT_THAT(slope(abs, {-1, 0, 2}), ElementsAre(-1, 0, 1));
-  for (const Unary f : {Unary(floor), Unary(ceil), Unary(round), Unary(sign)}) EXPECT_THAT(slope(f, {-1.5, 0, 2}), ElementsAre(0, 0, 0));
+  for (const Unary f : {Unary(floor), Unary(ceil), Unary(round), Unary(sign)})
+    EXPECT_THAT(slope(f, {-1.5, 0, 2}), ElementsAre(0, 0, 0));
   EXPECT_THAT(slope(maximum, {1, 2, 3}, {2, 2, 2}), ElementsAre(ElementsAre(0, 0.5, 1), ElementsAre(1, 0.5, 0)));
   EXPECT_THAT(slope(minimum, {1, 2, 3}, {2, 2, 2}), ElementsAre(ElementsAre(1, 0.5, 0), ElementsAre(0, 0.5, 1)));
   const auto clamped = slopes([](const auto& v) { return clamp(v[0], v[1], v[2]); },
                               {{-2, -1, 0, 1, 2, 0.5}, {-1, -1, -1, -1, -1, 1}, {1, 1, 1, 1, 1, 0}});
-  EXPECT_THAT(clamped, ElementsAre(ElementsAre(0, 1, 1, 1, 0, 0), ElementsAre(1, 0, 0, 0, 0, 0), ElementsAre(0, 0, 0, 0, 1, 1)));
+  EXPECT_THAT(clamped,
+              ElementsAre(ElementsAre(0, 1, 1, 1, 0, 0), ElementsAre(1, 0, 0, 0, 0, 0), ElementsAre(0, 0, 0, 0, 1, 1)));
 }
 
 TEST(PointwiseGradient, PowAtItsEdges) {
@@ -155,13 +160,15 @@ TEST(PointwiseGradient, SelectDoesNotLeakNan) {
 }
 
 TEST(PointwiseGradient, FarOutGradientsAreFinite) {
-  for (const Unary f : {Unary(tanh), Unary(sigmoid), Unary(gelu_erf), Unary(gelu_tanh), Unary(silu), Unary(softplus), Unary(erf)}) {
+  for (const Unary f :
+       {Unary(tanh), Unary(sigmoid), Unary(gelu_erf), Unary(gelu_tanh), Unary(silu), Unary(softplus), Unary(erf)}) {
     for (const double v : slope(f, {-1e4, -89, -20, -13, 0, 13, 20, 89, 1e4})) EXPECT_TRUE(std::isfinite(v));
   }
 }
 
 TEST(PointwiseGradient, StopGradientBlocks) {
-  EXPECT_THAT(slopes([](const auto& v) { return stop_gradient(v[0]) * v[0]; }, {{3, 4}}), ElementsAre(ElementsAre(3, 4)));
+  EXPECT_THAT(slopes([](const auto& v) { return stop_gradient(v[0]) * v[0]; }, {{3, 4}}),
+              ElementsAre(ElementsAre(3, 4)));
 }
 
 TEST(PointwiseOperands, NumbersTakeTheOthersDtype) {
@@ -177,7 +184,8 @@ TEST(PointwiseOperands, NumbersTakeTheOthersDtype) {
 
 TEST(PointwiseOperands, Errors) {
   Graph g, other;
-  const Value i = g.input("i", {2}, DType::i32), x = g.input("x", {2, 3}), y = g.input("y", {4}), b = g.input("b", {2}, DType::boolean);
+  const Value i = g.input("i", {2}, DType::i32), x = g.input("x", {2, 3}), y = g.input("y", {4}),
+              b = g.input("b", {2}, DType::boolean);
   const Value stranger = other.input("x", {2, 3});
   const auto message = [](const std::function<void()>& f) {
     try {
@@ -191,13 +199,15 @@ TEST(PointwiseOperands, Errors) {
   using testing::HasSubstr;
   using testing::StartsWith;
   const auto here = HasSubstr("pointwise_test.cpp:");
-  EXPECT_THAT(message([&] { x + i; }), AllOf(StartsWith("[add] the operands have different dtypes: f32[2, 3] and i32[2]"), here));
+  EXPECT_THAT(message([&] { x + i; }),
+              AllOf(StartsWith("[add] the operands have different dtypes: f32[2, 3] and i32[2]"), here));
   EXPECT_THAT(message([&] { x + y; }), AllOf(StartsWith("[add]"), HasSubstr("[2, 3]"), HasSubstr("[4]"), here));
   EXPECT_THAT(message([&] { i * 0.5; }), AllOf(StartsWith("[mul] the number 0.5 is no i32 value"), here));
   EXPECT_THAT(message([&] { exp(i); }), AllOf(StartsWith("[exp] is defined for"), HasSubstr("i32"), here));
   EXPECT_THAT(message([&] { logical_not(x); }), AllOf(StartsWith("[logical_not]"), HasSubstr("f32[2, 3]"), here));
   EXPECT_THAT(message([&] { b + b; }), AllOf(StartsWith("[add]"), HasSubstr("bool[2]"), here));
-  EXPECT_THAT(message([&] { select(x, x, x); }), AllOf(StartsWith("[select] the condition must be boolean, not f32"), here));
+  EXPECT_THAT(message([&] { select(x, x, x); }),
+              AllOf(StartsWith("[select] the condition must be boolean, not f32"), here));
   EXPECT_THAT(message([&] { exp(1.0); }), AllOf(StartsWith("[exp] needs at least one Value"), here));
   EXPECT_THAT(message([&] { x + stranger; }), AllOf(StartsWith("[add]"), HasSubstr("different graphs"), here));
   EXPECT_THAT(message([&] { cast(x, DType::q4_0); }), AllOf(StartsWith("[cast]"), HasSubstr("q4_0"), here));

@@ -43,7 +43,8 @@ TEST_P(OpRecord, IsComplete) {
     EXPECT_FALSE(op.pointwise.glsl_f32.empty() && op.pointwise.glsl_bool.empty());
   }
   if (op.gradient == GradientKind::Rule) {
-    EXPECT_TRUE(std::ranges::any_of(cases, [](const OpCase& c) { return c.gradient; })) << "no case checks the gradient";
+    EXPECT_TRUE(std::ranges::any_of(cases, [](const OpCase& c) { return c.gradient; }))
+        << "no case checks the gradient";
   }
 }
 
@@ -75,7 +76,8 @@ TEST_P(OpRecord, RejectsWrongOperands) {
   const auto expect_named = [&](const std::vector<TensorType>& types, const Attrs& attrs, bool must_fail) {
     Graph g;
     std::vector<Value> operands;
-    for (std::size_t i = 0; i < types.size(); ++i) operands.push_back(g.input("x" + std::to_string(i), types[i].shape, types[i].dtype));
+    for (std::size_t i = 0; i < types.size(); ++i)
+      operands.push_back(g.input("x" + std::to_string(i), types[i].shape, types[i].dtype));
     try {
       g.add(op.name, operands, attrs, SourceLine("model.cpp", 123));
       EXPECT_FALSE(must_fail) << op.name << " accepts wrong operands";
@@ -83,7 +85,8 @@ TEST_P(OpRecord, RejectsWrongOperands) {
     } catch (const Error& e) {
       EXPECT_TRUE(e.message().starts_with("[" + op.name + "]")) << e.what();
       EXPECT_NE(std::string(e.what()).find("model.cpp:123"), std::string::npos) << e.what();
-      for (const TensorType& type : types) EXPECT_NE(std::string(e.what()).find(type.to_string()), std::string::npos) << e.what();
+      for (const TensorType& type : types)
+        EXPECT_NE(std::string(e.what()).find(type.to_string()), std::string::npos) << e.what();
       return true;
     }
   };

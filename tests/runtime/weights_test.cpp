@@ -75,7 +75,9 @@ TEST(Initial, DistributionsHaveTheirMoments) {
     EXPECT_NEAR(m.mean, c.mean, tolerance);
     EXPECT_NEAR(m.deviation, c.deviation, tolerance);
     EXPECT_LE(std::max(std::abs(m.low), std::abs(m.high)), c.bound * (1 + 1e-6));
-    if (std::isfinite(c.bound) && c.deviation > 0) EXPECT_GT(m.high, 0.99 * c.bound);
+    if (std::isfinite(c.bound) && c.deviation > 0) {
+      EXPECT_GT(m.high, 0.99 * c.bound);
+    }
   }
 }
 

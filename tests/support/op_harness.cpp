@@ -30,14 +30,15 @@ HostTensor draw(const TensorType& type, double low, double high, PhiloxStream& s
 
 /// One case as a part of a graph.
 struct Part {
-  std::vector<Value> leaves;   ///< as written by the host
+  std::vector<Value> leaves;  ///< as written by the host
   std::vector<Value> results;
-  Value loss;                  ///< empty when no result is a float
+  Value loss;                               ///< empty when no result is a float
   std::vector<std::size_t> differentiable;  ///< operands
-  TensorMap values;            ///< of the leaves
+  TensorMap values;                         ///< of the leaves
 };
 
-Part add_case(Graph& g, const OpDef& op, const OpCase& c, const std::string& prefix, bool with_loss, Placement placement = Placement::MidGraph) {
+Part add_case(Graph& g, const OpDef& op, const OpCase& c, const std::string& prefix, bool with_loss,
+              Placement placement = Placement::MidGraph) {
   Part part;
   std::vector<HostTensor> data = case_operands(c, 1);
   std::vector<Value> operands;
@@ -94,7 +95,8 @@ void compare(const HostTensor& got, const HostTensor& want, double rtol, double 
   int reported = 0;
   for (std::size_t i = 0; i < want.data.size(); ++i) {
     if (same(got.data[i], want.data[i], atol + rtol * std::fabs(want.data[i]))) continue;
-    ADD_FAILURE() << std::format("{}: element {} of {} is {:.9g}, should be {:.9g}", what, i, got.type.to_string(), got.data[i], want.data[i]);
+    ADD_FAILURE() << std::format("{}: element {} of {} is {:.9g}, should be {:.9g}", what, i, got.type.to_string(),
+                                 got.data[i], want.data[i]);
     if (++reported == 4) return;
   }
 }
@@ -128,7 +130,8 @@ std::vector<HostTensor> case_operands(const OpCase& c, std::uint64_t seed) {
     operands.push_back(draw(c.inputs[i], low, high, stream));
     if (i >= c.values.size() || c.values[i].empty()) continue;
     auto& data = operands.back().data;
-    for (std::size_t e = 0; e < data.size(); ++e) data[e] = round_to(c.inputs[i].dtype, c.values[i][e % c.values[i].size()]);
+    for (std::size_t e = 0; e < data.size(); ++e)
+      data[e] = round_to(c.inputs[i].dtype, c.values[i][e % c.values[i].size()]);
   }
   return operands;
 }
@@ -159,7 +162,8 @@ void check_values(const OpDef& op, const OpCase& c) {
   if (op.kind == OpKind::Composite) {
     const InterpreterResult expanded = interpret(*expand_composites(g), part.values);
     // random_uniform and friends are exact; rounding of f32 constants such as 1/n is the loosest thing here.
-    for (std::size_t r = 0; r < types.size(); ++r) compare(expanded.outputs.at(std::format("y{}", r)), evaluated[r], 3e-7, 3e-7, "expansion");
+    for (std::size_t r = 0; r < types.size(); ++r)
+      compare(expanded.outputs.at(std::format("y{}", r)), evaluated[r], 3e-7, 3e-7, "expansion");
   }
 }
 
@@ -256,7 +260,8 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
   };
   for (std::size_t k = 0; k < cases.size(); ++k) {
     const Part part = add_case(g, op, cases[k], std::format("c{}.", k), cases[k].gradient);
-    for (std::size_t r = 0; r < part.results.size(); ++r) output(std::format("c{}.y{}", k, r), part.results[r], k, false);
+    for (std::size_t r = 0; r < part.results.size(); ++r)
+      output(std::format("c{}.y{}", k, r), part.results[r], k, false);
     values.insert(part.values.begin(), part.values.end());
     if (!part.loss) continue;
     loss = loss ? loss + part.loss : part.loss;
@@ -290,7 +295,8 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
     }
     const bool exact_result = !is_float(want.type.dtype);
     const double scale = exact_result ? 0 : is_gradient[o] ? 4 : 1;
-    compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0), std::format("{} {}", describe(op, c, k), name));
+    compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0),
+            std::format("{} {}", describe(op, c, k), name));
   }
 }
 

@@ -12,7 +12,8 @@ const TestDevice& test_device() {
     TestDevice result;
     const char* validation = std::getenv("AESHNA_TEST_VALIDATION");
     try {
-      result.device.emplace(DeviceRequest{.selector = {}, .caps = {}, .validation = validation == nullptr || std::string_view(validation) != "0"});
+      result.device.emplace(DeviceRequest{
+          .selector = {}, .caps = {}, .validation = validation == nullptr || std::string_view(validation) != "0"});
     } catch (const Error& e) {
       if (e.code() != ErrorCode::NoDevice) throw;  // a driver that is present must open
       result.why = e.what();

@@ -19,8 +19,8 @@ const TestDevice& test_device();
 }  // namespace aeshna::test
 
 /// Skips the test, with the reason, where no driver is present.
-#define AESHNA_NEED_DEVICE()                                                      \
-  if (!::aeshna::test::test_device().device) {                                    \
-    GTEST_SKIP() << "no Vulkan device: " << ::aeshna::test::test_device().why;    \
-  }                                                                               \
+#define AESHNA_NEED_DEVICE()                                                   \
+  if (!::aeshna::test::test_device().device) {                                 \
+    GTEST_SKIP() << "no Vulkan device: " << ::aeshna::test::test_device().why; \
+  }                                                                            \
   static_assert(true, "")

@@ -1,0 +1,480 @@
+// Sessions on the test device: steps, slots, bad steps, sharing.
+#include "aeshna/session.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "gpu/device.h"
+#include "runtime/session_impl.h"
+#include "runtime/tiny_model.h"
+#include "support/test_device.h"
+
+namespace aeshna {
+namespace {
+
+using test::build_tiny;
+using test::message_of;
+using test::set_rows;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+Weights weights_for(const Graph& g, std::uint64_t seed = 1) { return Weights(g, {.seed = seed, .device = test::test_device().device}); }
+
+CompileOptions training(Optimizer optimizer = Sgd{.lr = 0.1f}) { return {.mode = Mode::Training, .optimizer = optimizer}; }
+
+gpu::Device& device() { return test::test_device().device->impl(); }
+
+TEST(SessionRun, TrainsAndInferenceSeesTheSameWeights) {
+  AESHNA_NEED_DEVICE();
+  Graph g, inference_graph;
+  build_tiny(g);
+  build_tiny(inference_graph, false);
+  const Weights weights = weights_for(g);
+  Session train = compile(g, weights, training(Adam{.lr = 0.05f}));
+  Session infer = compile(inference_graph, weights);
+  const Dataset data = test::tiny_data(12);
+  const std::uint64_t version = weights.version("w1");
+
+  set_rows(train, data, 0);
+  train.step();
+  const float first = train.read_scalar("loss");
+  EXPECT_NEAR(first, std::log(3.0), 0.7);
+  EXPECT_EQ(weights.version("w1"), version + 1);
+  for (int i = 1; i < 40; ++i) {
+    set_rows(train, data, i * 4);
+    train.step();
+  }
+  EXPECT_LT(train.read_scalar("loss"), 0.5 * first);
+  EXPECT_EQ(train.steps(), 40);
+
+  set_rows(train, data, 0);
+  set_rows(infer, data, 0, false);
+  train.forward();
+  infer.step();
+  const std::vector<float> a = train.read("logits"), b = infer.read("logits");
+  ASSERT_EQ(a.size(), 12u);
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5) << i;
+  EXPECT_EQ(train.steps(), 40) << "forward() makes no update";
+  EXPECT_EQ(weights.version("w1"), version + 40);
+}
+
+TEST(SessionRun, AStepAllocatesAndRecordsNothing) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Weights weights = weights_for(g);
+  Session s = compile(g, weights, training());
+  const Dataset data = test::tiny_data(12);
+  for (int i = 0; i < 3; ++i) {
+    set_rows(s, data, i);
+    s.step();
+  }
+  s.wait();
+  const gpu::DeviceCounters before = device().counters();
+  for (int i = 0; i < 100; ++i) {
+    set_rows(s, data, i);
+    s.step();
+    if (i % 10 == 0) s.read_scalar("loss");
+  }
+  s.wait();
+  const gpu::DeviceCounters after = device().counters();
+  EXPECT_EQ(after.buffers_created, before.buffers_created);
+  EXPECT_EQ(after.kernels_created, before.kernels_created);
+  EXPECT_EQ(after.lists_recorded, before.lists_recorded);
+  EXPECT_EQ(after.submissions, before.submissions + 100) << "one submission per step";
+}
+
+TEST(SessionRun, AThousandStepsTakeConstantMemory) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  Session s = compile(g, weights_for(g), training());
+  const Dataset data = test::tiny_data(12);
+  set_rows(s, data, 0);
+  s.step();
+  s.wait();
+  const std::optional<std::uint64_t> before = device().memory_in_use();
+  for (int i = 1; i < 1000; ++i) {
+    set_rows(s, data, i);
+    s.step();
+  }
+  s.wait();
+  EXPECT_EQ(s.steps(), 1000);
+  EXPECT_TRUE(std::isfinite(s.read_scalar("loss")));
+  if (before) {
+    EXPECT_EQ(device().memory_in_use(), before);
+  }
+}
+
+TEST(SessionRun, RerunsAreBitIdentical) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Dataset data = test::tiny_data(12);
+  const auto run = [&](const Weights& weights, bool waits) {
+    Session s = compile(g, weights, training(Adam{.lr = 0.01f}));
+    for (int i = 0; i < 12; ++i) {
+      set_rows(s, data, i * 4);
+      s.step();
+      if (waits) s.wait();  // overlap of steps changes nothing
+    }
+    s.wait();
+  };
+  const Weights a = weights_for(g), b = weights_for(g);
+  run(a, true);
+  run(b, false);
+  test::expect_equal(a, b);
+}
+
+/// A state that adds up what the inputs were: each step must have seen its own.
+TEST(SessionRun, EachStepSeesItsOwnInputs) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {2}), scale = g.input("scale", {}), unused = g.input("unused", {3});
+  const Value total = g.state("total", {2});
+  g.assign(total, total * 3.0 + x * scale);
+  g.output("seen", x * 1.0);
+  const Weights weights = weights_for(g);
+  Session s = compile(g, weights);
+  const float one[] = {1.0f};
+  s.set("scale", std::span<const float>(one));
+  double expected = 0;
+  for (int i = 0; i < 12; ++i) {
+    if (i == 7) {
+      const float two[] = {2.0f};
+      s.set("scale", std::span<const float>(two));
+    }
+    if (i % 3 != 2) {  // every third step takes x of the step before
+      const float values[] = {static_cast<float>(i % 5), -static_cast<float>(i % 5)};
+      s.set("x", std::span<const float>(values));
+    }
+    s.step();
+    const int seen = (i % 3 == 2 ? i - 1 : i) % 5;
+    expected = expected * 3 + seen * (i >= 7 ? 2 : 1);
+  }
+  EXPECT_EQ(weights.get("total").at(0), expected);
+  EXPECT_EQ(weights.get("total").at(1), -expected);
+  EXPECT_EQ(s.read("seen")[0], 0);
+  (void)unused;
+}
+
+TEST(SessionRun, OutputsOfAllSizesAndTypes) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {40, 500});  // 80,000 bytes: too large to come back with every step
+  g.output("large", x + 1.0);
+  g.output("flags", greater(x, 2.0));
+  g.output("best", argmax(x, 1));
+  g.output("one", sum(x));
+  Session s = compile(g, weights_for(g));
+  std::vector<float> values(20000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 500 == i / 500 ? 7 : 0);
+  for (int round = 0; round < 2; ++round) {
+    s.set("x", std::span<const float>(values));
+    s.step();
+    const std::vector<float> large = s.read("large");
+    ASSERT_EQ(large.size(), values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(large[i], values[i] + 1) << i;
+    EXPECT_EQ(s.read_literal("flags").type(), (TensorType{DType::boolean, {40, 500}}));
+    EXPECT_EQ(s.read_literal("flags").at(501), 1);
+    EXPECT_EQ(s.read_literal("flags").at(502), 0);
+    EXPECT_EQ(s.read("best")[3], 3);
+    EXPECT_EQ(s.read_scalar("one"), 280);
+    values[0] = 7;  // unchanged sum
+  }
+  EXPECT_HAS(message_of(ErrorCode::ShapeMismatch, [&] { s.read_scalar("best"); }), "i32[40]");
+}
+
+TEST(SessionRun, CompileReusesTheDevicesKernels) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Session first = compile(g, weights_for(g), training());
+  const std::uint64_t kernels = device().counters().kernels_created;
+  const Session second = compile(g, weights_for(g), training());
+  EXPECT_EQ(device().counters().kernels_created, kernels);
+  EXPECT_FALSE(second.compile_times().empty());
+  EXPECT_GT(second.memory().pinned_bytes, 0u);
+}
+
+TEST(SessionRun, ChunksBoundSubmissionsAndChangeNothing) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Dataset data = test::tiny_data(12);
+  const Weights whole_weights = weights_for(g), cut_weights = weights_for(g);
+  Session whole = compile(g, whole_weights, training(Adam{}));
+  CompileOptions options = training(Adam{});
+  options.chunk_ms = 1e-6;  // every dispatch on its own
+  Session cut = compile(g, cut_weights, options);
+  for (Session* s : {&whole, &cut}) {
+    const std::uint64_t before = device().counters().submissions;
+    for (int i = 0; i < 4; ++i) {
+      set_rows(*s, data, i);
+      s->step();
+    }
+    s->wait();
+    const std::uint64_t submissions = device().counters().submissions - before;
+    if (s == &whole) {
+      EXPECT_EQ(submissions, 4u);
+    } else {
+      EXPECT_GT(submissions, 4u * 3);
+    }
+  }
+  test::expect_equal(whole_weights, cut_weights);
+  message_of(ErrorCode::InvalidArgument, [&] {
+    options.chunk_ms = 0;
+    compile(g, cut_weights, options);
+  });
+}
+
+TEST(SessionRun, GradientsWithoutUpdates) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {3}), w = g.parameter("w", {3}, {.init = Init::constant(2)});
+  g.output("loss", sum(w * w * x));
+  const Weights weights = weights_for(g);
+  Session s = compile(g, weights, {.mode = Mode::Training, .optimizer = {}, .train = {}, .loss = {}, .gradients = {"w", "x"}, .update = false});
+  const float values[] = {1, 2, 3};
+  s.set("x", std::span<const float>(values));
+  s.step();
+  EXPECT_EQ(s.read("grad/w"), (std::vector<float>{4, 8, 12}));
+  EXPECT_EQ(s.read("grad/x"), (std::vector<float>{4, 4, 4}));
+  EXPECT_EQ(s.read_scalar("loss"), 24);
+  EXPECT_EQ(weights.get("w").at(0), 2);
+  EXPECT_EQ(s.steps(), 0);
+  message_of(ErrorCode::InvalidArgument, [&] { s.set_learning_rate(1); });
+}
+
+/// loss = sum(w): the gradient is 1, so that w shows the sum of the learning rates.
+TEST(SessionRun, LearningRateFollowsTheSchedule) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  g.output("loss", sum(g.parameter("w", {2}, {.init = Init::zeros()})));
+  const Weights weights = weights_for(g);
+  CompileOptions options = training(Sgd{.lr = 1});
+  options.train.schedule = Schedule::step(2, 0.5, 2);  // 1/2, 1, 1, 1, 1/2, 1/2, ...
+  Session s = compile(g, weights, options);
+  const double sums[] = {0.5, 1.5, 2.5, 3.5, 4.0, 4.5};
+  for (const double sum : sums) {
+    s.step();
+    EXPECT_EQ(weights.get("w").at(0), -sum);
+  }
+  s.set_learning_rate(0.125);
+  s.step();
+  EXPECT_EQ(weights.get("w").at(0), -4.625);
+  s.set_learning_rate(std::nullopt);
+  s.step();  // step 7: 1/4
+  EXPECT_EQ(weights.get("w").at(0), -4.875);
+  EXPECT_EQ(s.steps(), 8);
+}
+
+TEST(SessionRun, MicroStepsAverage) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {});
+  g.output("loss", sum(g.parameter("w", {2}, {.init = Init::zeros()}) * x));
+  const Weights weights = weights_for(g);
+  CompileOptions options = training(Sgd{.lr = 1});
+  options.train.accumulate = 2;
+  Session s = compile(g, weights, options);
+  const float inputs[] = {1, 3, 10, 20};  // averages 2 and 15
+  const double expected[] = {0, -2, -2, -17};
+  for (int i = 0; i < 4; ++i) {
+    s.set("x", std::span<const float>(&inputs[i], 1));
+    s.step();
+    EXPECT_EQ(weights.get("w").at(0), expected[i]) << i;
+    EXPECT_EQ(s.steps(), (i + 1) / 2);
+  }
+}
+
+TEST(SessionErrors, SetAndReadNameTheThing) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  Session s = compile(g, weights_for(g), training());
+  const std::vector<float> three(3), twelve(12);
+  const std::vector<std::int32_t> ids(4), twelve_ids(12);
+  EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.set("z", std::span<const float>(three)); }), "'x'");
+  EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.set("aeshna.lr", std::span<const float>(three)); }), "'aeshna.lr'");
+  const std::string count = message_of(ErrorCode::ShapeMismatch, [&] { s.set("x", std::span<const float>(three)); });
+  EXPECT_HAS(count, "'x'");
+  EXPECT_HAS(count, "f32[4, 3]");
+  EXPECT_HAS(count, "found 3");
+  const std::string dtype = message_of(ErrorCode::DTypeMismatch, [&] { s.set("x", std::span<const std::int32_t>(twelve_ids)); });
+  EXPECT_HAS(dtype, "f32[4, 3]");
+  EXPECT_HAS(dtype, "i32");
+  message_of(ErrorCode::DTypeMismatch, [&] { s.set("y", std::span<const float>(twelve)); });
+  message_of(ErrorCode::ShapeMismatch, [&] { s.set("x", Literal::from_doubles({DType::f32, {3, 4}}, std::vector<double>(12))); });
+
+  const std::string missing = message_of(ErrorCode::InvalidArgument, [&] { s.step(); });
+  EXPECT_HAS(missing, "'x' f32[4, 3]");
+  EXPECT_HAS(missing, "'y' i32[4]");
+  s.set("x", std::span<const float>(twelve));
+  EXPECT_EQ(message_of(ErrorCode::InvalidArgument, [&] { s.step(); }).find("'x'"), std::string::npos);
+  EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.read("loss"); }), "before the first step");
+  s.set("y", std::span<const std::int32_t>(ids));
+  s.step();
+  EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.read("lost"); }), "'loss'");
+  EXPECT_TRUE(std::isfinite(s.read_scalar("loss")));
+}
+
+TEST(SessionErrors, ABadStepChangesNothingAndIsNamed) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Weights weights = weights_for(g);
+  Session s = compile(g, weights, training(Adam{.lr = 0.01f}));
+  const Dataset data = test::tiny_data(12);
+  set_rows(s, data, 0);
+  s.step();
+  s.wait();
+  const auto before = test::snapshot(weights);
+
+  std::vector<float> x(12, 0.5f);
+  x[5] = kNaN;
+  s.set("x", std::span<const float>(x));
+  s.step();
+  const std::string text = message_of(ErrorCode::NonFinite, [&] { s.wait(); });
+  EXPECT_HAS(text, "step 2");
+  EXPECT_HAS(text, "loss");
+  EXPECT_EQ(test::snapshot(weights), before);
+  EXPECT_EQ(s.steps(), 1);
+  EXPECT_HAS(s.diagnose(), "[input] 'x'");
+  EXPECT_NO_THROW(s.wait()) << "an error is reported once";
+
+  // An infinite value made inside: the product overflows.
+  weights.impl().write(std::vector<std::pair<std::string, Literal>>{
+      {"w2", Literal::from_doubles({DType::f32, {3, 8}}, std::vector<double>(24, 3e38))}});
+  std::ranges::fill(x, 100.0f);
+  s.set("x", std::span<const float>(x));
+  s.step();
+  message_of(ErrorCode::NonFinite, [&] { s.read_scalar("loss"); });
+  const std::string node = s.diagnose();
+  EXPECT_HAS(node, "tiny_model.h:");
+  EXPECT_EQ(node.find("[input]"), std::string::npos) << node;
+
+  weights.impl().write(std::vector<std::pair<std::string, Literal>>{{"w2", before.back().second}});
+  ASSERT_EQ(before.back().first, "w2");
+  set_rows(s, data, 0);
+  s.step();
+  EXPECT_TRUE(std::isfinite(s.read_scalar("loss"))) << "usable afterwards";
+  EXPECT_EQ(s.steps(), 2);
+  EXPECT_EQ(s.diagnose(), "");
+}
+
+TEST(SessionErrors, NoBadStepIsLostInThePipeline) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Weights weights = weights_for(g), clean_weights = weights_for(g);
+  const Dataset data = test::tiny_data(12);
+  Session s = compile(g, weights, training());
+  for (int i = 1; i <= 7; ++i) {
+    set_rows(s, data, i);
+    if (i == 3) s.set("x", std::span<const float>(std::vector<float>(12, kNaN)));
+    s.step();
+  }
+  EXPECT_HAS(message_of(ErrorCode::NonFinite, [&] { s.wait(); }), "step 3");
+  EXPECT_EQ(s.steps(), 6) << "the steps after it went on";
+  EXPECT_NO_THROW(s.wait());
+
+  Session clean = compile(g, clean_weights, training());
+  for (const int i : {1, 2, 4, 5, 6, 7}) {
+    set_rows(clean, data, i);
+    clean.step();
+  }
+  clean.wait();
+  test::expect_equal(weights, clean_weights);
+}
+
+TEST(SessionErrors, LabelsOutOfRange) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Weights weights = weights_for(g);
+  Session s = compile(g, weights, training());
+  set_rows(s, test::tiny_data(12), 0);
+  const auto before = test::snapshot(weights);
+  const std::int32_t bad[] = {0, 1, 3, 2};
+  s.set("y", std::span<const std::int32_t>(bad));
+  s.step();
+  EXPECT_HAS(message_of(ErrorCode::OutOfRange, [&] { s.wait(); }), "step 1");
+  EXPECT_EQ(test::snapshot(weights), before);
+  s.forward();  // evaluation inside a training session is checked too
+  message_of(ErrorCode::OutOfRange, [&] { s.wait(); });
+  const std::int32_t good[] = {0, 1, -100, 2};  // -100 is ignored
+  s.set("y", std::span<const std::int32_t>(good));
+  s.step();
+  EXPECT_NO_THROW(s.wait());
+}
+
+TEST(SessionErrors, StatusIsASessionsOwn) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Weights weights = weights_for(g);
+  Session bad = compile(g, weights, training()), good = compile(g, weights, training());
+  EXPECT_FALSE(weights.contains("aeshna.status"));
+  set_rows(good, test::tiny_data(12), 0);
+  set_rows(bad, test::tiny_data(12), 0);
+  bad.set("x", std::span<const float>(std::vector<float>(12, kNaN)));
+  bad.step();
+  good.step();
+  EXPECT_NO_THROW(good.wait());
+  message_of(ErrorCode::NonFinite, [&] { bad.wait(); });
+}
+
+TEST(SessionThreads, TwoSessionsInTwoThreads) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Dataset data = test::tiny_data(12);
+  const auto run = [&](const Weights& weights, int steps) {
+    Session s = compile(g, weights, training(Adam{}));
+    for (int i = 0; i < steps; ++i) {
+      set_rows(s, data, i);
+      s.step();
+      if (i % 16 == 0) (void)weights.get("w1");
+    }
+    s.wait();
+  };
+  const Weights a = weights_for(g, 1), b = weights_for(g, 1), alone = weights_for(g, 1);
+  std::thread one([&] { run(a, 50); }), two([&] { run(b, 50); });
+  one.join();
+  two.join();
+  run(alone, 50);
+  test::expect_equal(a, alone);
+  test::expect_equal(b, alone);
+}
+
+/// One trains, one infers, over one store.
+TEST(SessionThreads, SharedStore) {
+  AESHNA_NEED_DEVICE();
+  Graph g, inference_graph;
+  build_tiny(g);
+  build_tiny(inference_graph, false);
+  const Weights weights = weights_for(g);
+  const Dataset data = test::tiny_data(12);
+  Session train = compile(g, weights, training());
+  Session infer = compile(inference_graph, weights);
+  set_rows(infer, data, 0, false);
+  std::thread trainer([&] {
+    for (int i = 0; i < 50; ++i) {
+      set_rows(train, data, i);
+      train.step();
+    }
+    train.wait();
+  });
+  for (int i = 0; i < 50; ++i) {
+    infer.step();
+    for (const float logit : infer.read("logits")) EXPECT_TRUE(std::isfinite(logit));
+  }
+  trainer.join();
+  EXPECT_EQ(train.steps(), 50);
+}
+
+}  // namespace
+}  // namespace aeshna
