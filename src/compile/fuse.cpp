@@ -18,6 +18,10 @@ namespace {
 
 constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
+// A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
+// elements it may also store values of the full space.
+constexpr std::int64_t kFewRows = 16;
+constexpr std::int64_t kFewElements = 2048;
 
 class Fuser {
  public:
@@ -119,7 +123,7 @@ class Fuser {
     for (const auto& output : graph_.outputs()) mark(output.value, std::nullopt);
   }
 
-  /// A cheap function of at most one tensor, itself a leaf (or such a function): computed where it is used.
+  /// A cheap function of at most one tensor that is in memory anyway: computed where it is used.
   bool recomputable(NodeId n) const {
     int cost = 0;
     std::vector<NodeId> tensors;
@@ -128,11 +132,13 @@ class Fuser {
   bool cheap_tree(NodeId n, int& cost, std::vector<NodeId>& tensors, int depth) const {
     const Node& node = graph_.node(n);
     if (state_.is_literal(n) || node.op->kind == OpKind::Index) return true;
-    if (node.op->kind == OpKind::Leaf) {
+    const bool anchor = node.op->kind == OpKind::Product || node.op->kind == OpKind::Reduce;
+    const bool stored = node.op->kind == OpKind::Leaf || state_.external[n] || (anchor && state_.users[n].size() > 1);
+    if (depth > 0 && stored) {
       if (node.results[0].shape.elements() > 1 && std::ranges::find(tensors, n) == tensors.end()) tensors.push_back(n);
       return true;
     }
-    if (node.op->kind != OpKind::Pointwise || depth > 4 || state_.external[n] || forced_[n]) return false;
+    if (node.op->kind != OpKind::Pointwise || depth > 4) return false;
     cost += node.op->pointwise.cost;
     if (cost > kCheap) return false;
     return std::ranges::all_of(node.inputs, [&](ValueId v) { return cheap_tree(v.node, cost, tensors, depth + 1); });
@@ -212,11 +218,31 @@ class Fuser {
     nodes_b.clear();
     for (const NodeId n : old_b) state_.cluster_of[n] = a;
     BuildFailure failure;
-    if (build_kernel(state_, a, failure)) return true;
+    const auto kernel = build_kernel(state_, a, failure);
+    if (kernel && is_parallel(*kernel) && !blocks_update_in_place(*kernel)) return true;
     for (const NodeId n : old_b) state_.cluster_of[n] = b;
     state_.clusters[static_cast<std::size_t>(a)] = old_a;
     state_.clusters[static_cast<std::size_t>(b)] = old_b;
     return false;
+  }
+
+  static bool is_parallel(const FusedKernel& kernel) {
+    if (kernel.kind != FusedKernel::Kind::Reduction) return true;
+    std::int64_t rows = 1, elements = 1;
+    for (std::size_t d = 0; d < kernel.space.size(); ++d) {
+      elements *= kernel.space[d];
+      if (d < kernel.outer_rank) rows *= kernel.space[d];
+    }
+    const bool full = std::ranges::any_of(kernel.body.stores, [](const Store& store) { return !store.outer; });
+    return !full || rows >= kFewRows || elements <= kFewElements;
+  }
+
+  /// A reduction reads its operands in other invocations than it writes: a state that it updates would need a copy.
+  bool blocks_update_in_place(const FusedKernel& kernel) const {
+    return kernel.kind == FusedKernel::Kind::Reduction &&
+           std::ranges::any_of(kernel.operands, [&](const KernelOperand& operand) {
+             return operand.written && state_.assigned_to[operand.value.node] != operand.value.node;
+           });
   }
 
   void join_producers() {
