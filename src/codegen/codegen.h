@@ -22,7 +22,7 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
 /// Starts glslang's one-time set-up (80-115 ms) on another thread.
 void warm_up_glslang();
 
-/// SPIR-V on disk by key; see cache.cpp for the file format. An unreadable, truncated or corrupt entry counts as absent and is rewritten.
+/// SPIR-V on disk by key; see spirv_cache.cpp for the file format. An unreadable, truncated or corrupt entry counts as absent and is rewritten.
 class SpirvCache {
  public:
   /// Empty path: memory only.

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "codegen/families.h"
+#include "ir/op.h"
 
 namespace aeshna {
 
@@ -31,6 +32,12 @@ KernelSource generate_pointwise(KernelWriter& writer) {
   writer.add(text + "}\n");
 
   writer.define("POINTS", writer.number(points_of(extents)));
+  // Heavy bodies would only take long to compile.
+  int cost = 0;
+  for (const Instr& instr : kernel.body.instrs) {
+    if (instr.kind == Instr::Kind::Op) cost += instr.op->pointwise.cost;
+  }
+  writer.define("UNROLL", cost < 8 ? "unroll" : "dont_unroll");
   writer.define("RUNS", runs <= 4 ? std::format("{}u", runs) : writer.number(runs));
   return writer.finish("pointwise");
 }

@@ -1,6 +1,7 @@
 // Reduction kernels. The body runs once per level: a pass over the inner points accumulates every Reduce of that level, each
 // thread its share in a fixed order, then shared memory combines the threads of a row in a fixed order; the result is known to
-// all of them. A last pass computes what is stored on the whole space. Instructions are recomputed in each pass that needs them.
+// all of them. A last pass computes what is stored on the whole space. Where a thread has few points (KEEP), what a pass computes
+// and a later one needs stays in registers; else it is computed again.
 #include <algorithm>
 #include <format>
 
@@ -23,6 +24,7 @@ class ReduceText {
         inner_extents_(kernel_.space.begin() + kernel_.outer_rank, kernel_.space.end()),
         width_(static_cast<int>(constant("WIDTH"))),
         unroll_(constant("UNROLL")),
+        keep_(constant("KEEP")),
         parts_(constant("PARTS")) {
     if (width_ == 4) inner_extents_.back() /= 4;
     for (std::size_t d = 0; d < kernel_.space.size(); ++d) names_.push_back(std::format("c{}", d));
@@ -107,7 +109,49 @@ class ReduceText {
     text += writer_.split_index("i", inner_extents_, names, indent);
     if (width_ == 4) text += std::format("{}uint {} = quad * 4u;\n", indent, names_.back());
     std::copy(names_.begin() + kernel_.outer_rank, names_.end(), site.coords.begin() + kernel_.outer_rank);
+    for (std::uint32_t i : kept_) site.given[i] = {std::format("k{}[u]", i), width_};
     return site;
+  }
+
+  /// Opens a loop over this thread's points; `i` is the point, `u` the accumulator. Two braces.
+  std::string open_loop(std::string_view begin, std::string_view end, std::int64_t unroll) const {
+    if (keep_ > 0) {
+      return std::format("  [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n    uint i = ty + u * TY;\n    if (i < {} && row_inside) {{\n", keep_, end);
+    }
+    return std::format("  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n"
+                       "    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n      uint i = base + u * TY;\n      if (i >= {}) continue;\n",
+                       begin, end, unroll, unroll, end);
+  }
+
+  /// Values that the pass at `site` computes for `roots` and later passes need: arrays for them, declared before the pass
+  /// (`declarations`), and statements that fill them.
+  std::string keep_values(const Site& site, std::span<const std::uint32_t> roots, std::uint32_t level, std::string& declarations) {
+    if (keep_ == 0) return {};
+    std::vector<std::uint32_t> later;
+    for (std::uint32_t i = 0; i < body_.instrs.size(); ++i) {
+      if (body_.instrs[i].kind == Instr::Kind::Reduce && levels_.level[i] > level) later.push_back(body_.instrs[i].args[0]);
+    }
+    for (const Store& store : body_.stores) {
+      if (!store.outer) later.push_back(store.value);
+    }
+    // Where the paths from later values meet what is computed here.
+    Site known = site;
+    const std::vector<std::uint32_t> here = KernelWriter::needed(body_, site, roots);
+    for (std::uint32_t i : here) known.given[i] = {};
+    std::vector<bool> wanted(body_.instrs.size(), false);
+    for (std::uint32_t i : later) wanted[i] = true;
+    for (std::uint32_t i : KernelWriter::needed(body_, known, later)) {
+      for (std::uint32_t arg : body_.instrs[i].args) wanted[arg] = true;
+    }
+    std::string text;
+    for (std::uint32_t i : here) {
+      const Instr::Kind kind = body_.instrs[i].kind;
+      if (!wanted[i] || kind == Instr::Kind::Literal || kind == Instr::Kind::Index) continue;
+      declarations += std::format("  {} k{}[{}];\n", glsl_type(body_.instrs[i].dtype, width_), i, keep_);
+      text += std::format("{}k{}[u] = {};\n", site.indent, i, writer_.name(site, i));
+      kept_.push_back(i);
+    }
+    return text;
   }
 
   static std::string identity(const Instr& reduce, DType type) {
@@ -142,71 +186,9 @@ class ReduceText {
   void reduce_level(std::uint32_t level) {
     const std::vector<std::uint32_t> list = reductions(level);
     if (list.empty()) return;
-    std::vector<std::uint32_t> arguments;
-    for (std::uint32_t i : list) arguments.push_back(body_.instrs[i].args[0]);
     text_ += std::format("  // level {}\n", level);
-    hoist(arguments);
-
-    // The points of this thread: every TY-th of its part, UNROLL accumulators in turn. Long float sums move to totals every 64
-    // turns, so that no chain of roundings gets long.
-    for (std::uint32_t i : list) {
-      const Instr& reduce = body_.instrs[i];
-      const DType type = accumulator(reduce);
-      const std::string_view name = glsl_type(type, width_);
-      text_ += std::format("  {0} p{1}[{2}];\n  [[unroll]] for (uint u = 0u; u < {2}u; ++u) p{1}[u] = {0}({3});\n", name, i, unroll_,
-                           identity(reduce, type));
-      if (flushed(reduce)) text_ += std::format("  {0} t{1}[{2}];\n  [[unroll]] for (uint u = 0u; u < {2}u; ++u) t{1}[u] = {0}(0.0);\n", name, i, unroll_);
-      if (is_arg(reduce)) text_ += std::format("  uint pi{0}[{1}];\n  [[unroll]] for (uint u = 0u; u < {1}u; ++u) pi{0}[u] = 0xffffffffu;\n", i, unroll_);
-    }
-    std::string begin = "0u", end = points_;
-    if (parts_ > 1) {
-      text_ += std::format("  uint share = ({} + PARTS - 1u) / PARTS;\n  uint begin = part * share;\n  uint end = min(begin + share, {});\n", points_, points_);
-      begin = "begin";
-      end = "end";
-    }
-    if (constant("FLUSH") != 0) text_ += std::format("  {}turns = 0u;\n", level == 1 ? "uint " : "");
-    text_ += std::format("  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n", begin, end, unroll_);
-    text_ += std::format("    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n", unroll_);
-    text_ += std::format("      uint i = base + u * TY;\n      if (i < {}) {{\n", end);
-    const Site site = inner_site("        ", text_);
-    text_ += writer_.values(body_, site, arguments);
-    for (std::uint32_t i : list) {
-      const Instr& reduce = body_.instrs[i];
-      const DType type = accumulator(reduce);
-      std::string value = writer_.name(site, reduce.args[0]);
-      const bool hoisted = site.given.contains(reduce.args[0]);
-      if (body_.instrs[reduce.args[0]].dtype != type || (hoisted && width_ == 4)) value = std::format("{}({})", glsl_type(type, width_), value);
-      text_ += std::format("        {}\n", combine(reduce, type, std::format("p{}[u]", i), std::format("pi{}[u]", i), value, "i"));
-    }
-    text_ += "      }\n    }\n";
-    if (std::ranges::any_of(list, [&](std::uint32_t i) { return flushed(body_.instrs[i]); })) {
-      text_ += "    if ((++turns & 63u) == 0u) {\n";
-      for (std::uint32_t i : list) {
-        if (!flushed(body_.instrs[i])) continue;
-        text_ += std::format("      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i, unroll_,
-                             glsl_type(DType::f32, width_));
-      }
-      text_ += "    }\n";
-    }
-    text_ += "  }\n";
-
-    for (std::uint32_t i : list) {
-      const Instr& reduce = body_.instrs[i];
-      const DType type = accumulator(reduce);
-      if (flushed(reduce)) text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
-      const std::string value = std::format("a{}", i), index = std::format("ai{}", i), partial = std::format("p{}", i);
-      const auto lane_of = [&](std::int64_t u, int lane) {
-        return width_ == 1 ? std::format("{}[{}]", partial, u) : std::format("{}[{}].{}", partial, u, "xyzw"[lane]);
-      };
-      text_ += std::format("  {} {} = {};\n", glsl_type(type), value, lane_of(0, 0));
-      if (is_arg(reduce)) text_ += std::format("  uint {} = pi{}[0];\n", index, i);
-      for (std::int64_t u = 0; u < unroll_; ++u) {
-        for (int lane = 0; lane < width_; ++lane) {
-          if (u == 0 && lane == 0) continue;
-          text_ += "  " + combine(reduce, type, value, index, lane_of(u, lane), std::format("pi{}[{}]", i, u)) + "\n";
-        }
-      }
-    }
+    accumulate(list, level);
+    fold_accumulators(list);
     combine_threads(list);
     if (parts_ > 1) combine_parts(list);
     for (std::uint32_t i : list) {
@@ -216,6 +198,78 @@ class ReduceText {
       if (is_arg(reduce) || accumulator(reduce) != result) value = std::format("{}({})", glsl_type(result), value);
       text_ += std::format("  {} r{} = {};\n", glsl_type(result), i, value);
       outer_.given[i] = {std::format("r{}", i), 1};
+    }
+  }
+
+  /// The points of this thread: every TY-th of its part, into UNROLL accumulators p<i> (with indices pi<i>) in turn. Long float
+  /// sums move to totals t<i> every 64 turns, so that no chain of roundings gets long.
+  void accumulate(std::span<const std::uint32_t> list, std::uint32_t level) {
+    std::vector<std::uint32_t> arguments;
+    for (std::uint32_t i : list) arguments.push_back(body_.instrs[i].args[0]);
+    hoist(arguments);
+    const auto array = [&](std::string_view type, std::string_view name, std::uint32_t i, std::string_view value) {
+      text_ += std::format("  {0} {1}{2}[{3}];\n  [[unroll]] for (uint u = 0u; u < {3}u; ++u) {1}{2}[u] = {0}({4});\n", type, name, i, unroll_, value);
+    };
+    bool any_flushed = false;
+    for (std::uint32_t i : list) {
+      const Instr& reduce = body_.instrs[i];
+      const DType type = accumulator(reduce);
+      array(glsl_type(type, width_), "p", i, identity(reduce, type));
+      if (flushed(reduce)) array(glsl_type(type, width_), "t", i, "0.0");
+      if (is_arg(reduce)) array("uint", "pi", i, "0xffffffffu");
+      any_flushed = any_flushed || flushed(reduce);
+    }
+    std::string begin = "0u", end = points_;
+    if (parts_ > 1) {
+      text_ += std::format("  uint share = ({0} + PARTS - 1u) / PARTS;\n  uint begin = part * share;\n  uint end = min(begin + share, {0});\n", points_);
+      begin = "begin";
+      end = "end";
+    }
+    if (any_flushed) text_ += std::format("  uint turns{} = 0u;\n", level);
+
+    std::string loop = open_loop(begin, end, unroll_);
+    const Site site = inner_site("      ", loop);
+    loop += writer_.values(body_, site, arguments);
+    const std::string_view u = keep_ > 0 ? "0" : "u";
+    for (std::uint32_t i : list) {
+      const Instr& reduce = body_.instrs[i];
+      const DType type = accumulator(reduce);
+      std::string value = writer_.name(site, reduce.args[0]);
+      const auto known = site.given.find(reduce.args[0]);
+      const bool narrow = known != site.given.end() && known->second.width < width_;
+      if (body_.instrs[reduce.args[0]].dtype != type || narrow) value = std::format("{}({})", glsl_type(type, width_), value);
+      loop += std::format("      {}\n", combine(reduce, type, std::format("p{}[{}]", i, u), std::format("pi{}[{}]", i, u), value, "i"));
+    }
+    loop += keep_values(site, arguments, level, text_);
+    text_ += loop + "    }\n";
+    if (any_flushed) {
+      text_ += std::format("    if ((++turns{} & 63u) == 0u) {{\n", level);
+      for (std::uint32_t i : list) {
+        if (!flushed(body_.instrs[i])) continue;
+        text_ += std::format("      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i, unroll_,
+                             glsl_type(DType::f32, width_));
+      }
+      text_ += "    }\n";
+    }
+    text_ += "  }\n";
+  }
+
+  /// The accumulators of this thread become one scalar a<i> (and index ai<i>).
+  void fold_accumulators(std::span<const std::uint32_t> list) {
+    for (std::uint32_t i : list) {
+      const Instr& reduce = body_.instrs[i];
+      const DType type = accumulator(reduce);
+      if (flushed(reduce)) text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
+      const std::string value = std::format("a{}", i), index = std::format("ai{}", i);
+      const auto lane_of = [&](std::int64_t u, int lane) {
+        return width_ == 1 ? std::format("p{}[{}]", i, u) : std::format("p{}[{}].{}", i, u, "xyzw"[lane]);
+      };
+      text_ += std::format("  {} {} = {};\n", glsl_type(type), value, lane_of(0, 0));
+      if (is_arg(reduce)) text_ += std::format("  uint {} = pi{}[0];\n", index, i);
+      for (std::int64_t n = 1; n < unroll_ * width_; ++n) {
+        const std::int64_t u = n / width_;
+        text_ += "  " + combine(reduce, type, value, index, lane_of(u, static_cast<int>(n % width_)), std::format("pi{}[{}]", i, u)) + "\n";
+      }
     }
   }
 
@@ -303,9 +357,9 @@ class ReduceText {
     if (!full.empty()) {
       text_ += "  // stores on the whole space\n";
       hoist(full_values);
-      text_ += std::format("  for (uint i = ty; i < {} && row_inside; i += TY) {{\n", points_);
-      const Site site = inner_site("    ", text_);
-      text_ += writer_.stores(body_, site, full) + "  }\n";
+      std::string loop = open_loop("0u", points_, 1);
+      const Site site = inner_site("      ", loop);
+      text_ += loop + writer_.stores(body_, site, full) + "    }\n  }\n";
     }
     if (!outer.empty()) {
       text_ += "  // stores per row\n  if (ty == 0u && row_inside) {\n";
@@ -321,10 +375,13 @@ class ReduceText {
   ReductionLevels levels_;
   std::vector<std::int64_t> outer_extents_, inner_extents_;  ///< inner: in points, 4 elements each where WIDTH is 4
   int width_;
-  std::int64_t unroll_, parts_;
+  std::int64_t unroll_;  ///< accumulators per thread, taken in turn
+  std::int64_t keep_;    ///< points per thread, if all of them stay in registers; else 0
+  std::int64_t parts_;
   std::vector<std::string> names_;
   std::string points_;
-  Site outer_;  ///< `given` grows as values become known
+  Site outer_;                        ///< `given` grows as values become known
+  std::vector<std::uint32_t> kept_;   ///< instructions whose values for all points of the thread are in arrays k<i>
   std::string text_;
 };
 

@@ -219,11 +219,16 @@ class Fuser {
     for (const NodeId n : old_b) state_.cluster_of[n] = a;
     BuildFailure failure;
     const auto kernel = build_kernel(state_, a, failure);
-    if (kernel && is_parallel(*kernel) && !blocks_update_in_place(*kernel)) return true;
+    if (kernel && has_room(*kernel) && is_parallel(*kernel) && !blocks_update_in_place(*kernel)) return true;
     for (const NodeId n : old_b) state_.cluster_of[n] = b;
     state_.clusters[static_cast<std::size_t>(a)] = old_a;
     state_.clusters[static_cast<std::size_t>(b)] = old_b;
     return false;
+  }
+
+  /// Room for the workspace and counters of a split variant.
+  bool has_room(const FusedKernel& kernel) const {
+    return kernel.kind == FusedKernel::Kind::Pointwise || kernel.operands.size() + 2 <= caps_.max_storage_buffers;
   }
 
   static bool is_parallel(const FusedKernel& kernel) {

@@ -56,6 +56,7 @@ struct Builder {
   std::vector<std::int64_t> extents;    ///< of the main space
   std::vector<AffineExpr> domain;       ///< one expression per axis of the base domain
   std::size_t batch_rank = 0;           ///< Matmul: leading dimensions of the space before M and N
+  std::optional<NodeId> widest;         ///< transparent node that brings in the most operands: the one to store if there are too many
 
   /// One body under construction.
   struct Context {
@@ -163,6 +164,10 @@ struct Builder {
 
   std::uint32_t evaluate_new(Context& context, ValueId value, const IndexMap& map) {
     const Node& node = graph.node(value.node);
+    if (state.transparent[value.node] && node.inputs.size() > 1 &&
+        (!widest || node.inputs.size() > graph.node(*widest).inputs.size())) {
+      widest = value.node;
+    }
     const Shape& shape = node.results[0].shape;
     if (state.is_literal(value.node)) {
       return push_literal(context, node.attrs.get<Literal>("value").at(0), compute_dtype(node.results[0].dtype));
@@ -260,6 +265,7 @@ struct Builder {
         return evaluate(context, source, map_slice(map, start, step));
       }
       case MovementKind::Reshape: {
+        if (const auto stored = in_memory(source.node)) return push_load(context, *stored, shape, map, std::nullopt);
         std::optional<SplitRequest> split;
         const auto source_map = map_reshape(map, shape, graph.type(source).shape, *context.extents, split);
         if (source_map) return evaluate(context, source, *source_map);
@@ -693,8 +699,9 @@ struct Builder {
         split_space(restart.split);
       }
     }
-    const std::size_t reserve = kernel.kind == FusedKernel::Kind::Pointwise ? 0 : 2;  // workspace and counters
-    if (kernel.operands.size() + reserve > state.caps.max_storage_buffers) give_up("too many operands");
+    if (kernel.operands.size() > state.caps.max_storage_buffers) {
+      give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers), widest);
+    }
     merge_dimensions();
     tie_in_place();
     kernel.space = extents;

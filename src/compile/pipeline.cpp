@@ -47,7 +47,10 @@ void run_status(Compilation& c) { c.graph = lower_checks(*c.graph, c.plan.checks
 
 void run_simplify(Compilation& c) { c.graph = rewrite(*c.graph, false); }
 
-void run_fuse(Compilation& c) { c.fused = fuse(*c.graph, c.caps, c.options.fusion); }
+void run_fuse(Compilation& c) {
+  c.graph = narrow_concats(c.graph, c.caps);
+  c.fused = fuse(*c.graph, c.caps, c.options.fusion);
+}
 
 void run_select(Compilation& c) { c.selected = select(std::move(c.fused), c.caps, c.options.tiny_tiles, c.plan.notes); }
 

@@ -301,7 +301,7 @@ class Scheduler {
       for (const Use& reader : cells_[leaf].readers) {
         if (reader.item != writer.item) continue;
         if (access(writer).in_place_of != reader.operand) return "the kernel reads the old value at other places than it writes";
-        if (!elementwise(items_[writer.item])) return "a reduction reads the old value";
+        if (!elementwise(items_[writer.item], writer.operand)) return "several invocations may read an element that one writes";
         if (access(writer).offset != access(reader).offset || access(writer).bytes != access(reader).bytes) return "the kernel's windows differ";
       }
     }
@@ -322,8 +322,21 @@ class Scheduler {
     return {};
   }
 
-  /// Each element of a tied pair is read by the invocation that writes it. Reductions may read a row from several invocations.
-  static bool elementwise(const Item& item) { return item.fused != nullptr && item.fused->kind != FusedKernel::Kind::Reduction; }
+  /// Is each element of written operand `operand` written by one invocation, once? Only then may that invocation have read the
+  /// old element through a tied operand. Reductions may read a row from several invocations.
+  static bool elementwise(const Item& item, std::uint32_t operand) {
+    if (item.fused == nullptr || item.fused->kind == FusedKernel::Kind::Reduction) return false;
+    int stores = 0;
+    for (const Store& store : item.fused->body.stores) {
+      if (store.operand != operand) continue;
+      if (++stores > 1) return false;
+      for (std::size_t d = 0; d < item.fused->space.size(); ++d) {
+        const std::int64_t stride = d < store.access.strides.size() ? store.access.strides[d] : 0;
+        if (stride == 0 && item.fused->space[d] > 1) return false;
+      }
+    }
+    return true;
+  }
 
   bool reaches(std::uint32_t from, std::uint32_t to) {
     seen_.assign(items_.size(), false);
@@ -490,7 +503,8 @@ class Scheduler {
 
   /// The cell that dies in `item` and over whose memory operand `written` may be written; kNone if there is none.
   std::uint32_t takes_over(const Item& item, const Access& written) const {
-    if (!c_.options.aliasing || written.in_place_of == kNone || !elementwise(item)) return kNone;
+    if (!c_.options.aliasing || written.in_place_of == kNone) return kNone;
+    if (!elementwise(item, static_cast<std::uint32_t>(&written - item.accesses.data()))) return kNone;
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];

@@ -32,6 +32,9 @@ std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value
 std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>& checks);
 
 // --- graph -> fused kernels -> specs -> plan
+/// Concatenations of more parts than a kernel has operands become trees; otherwise the same graph. (narrow.cpp)
+std::shared_ptr<Graph> narrow_concats(std::shared_ptr<Graph> graph, const Caps& caps);
+
 /// Partitions the nodes of an expanded graph into kernels, in topological order; movement ops and duplicable cheap pointwise
 /// ops may be computed in several kernels. With fusion off every node that is not a leaf gets a kernel of its own. (fuse.cpp)
 std::vector<FusedKernel> fuse(const Graph& graph, const Caps& caps, bool fusion);

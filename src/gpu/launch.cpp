@@ -27,7 +27,8 @@ std::array<std::uint32_t, 3> fold_groups(std::uint64_t count, const Caps& caps) 
     if (y <= max_y && x * y * z <= max_linear)
       return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(y), static_cast<std::uint32_t>(z)};
   }
-  fail(ErrorCode::LimitExceeded, "{} workgroups cannot be folded into max_groups = {} x {} x {}", count, max_x, max_y, max_z);
+  fail(ErrorCode::LimitExceeded, "{} workgroups cannot be folded into max_groups = {} x {} x {}", count, max_x, max_y,
+       max_z);
 }
 
 void check_workgroup(std::string_view kernel, const std::array<std::uint32_t, 3>& local, std::uint32_t shared_bytes,
@@ -48,7 +49,8 @@ void check_workgroup(std::string_view kernel, const std::array<std::uint32_t, 3>
   need("shared_bytes (shared memory per workgroup)", shared_bytes, caps.shared_bytes);
   need("push_bytes (push constants)", push_bytes, caps.push_bytes);
   need("max_storage_buffers (bindings)", bindings, caps.max_storage_buffers);
-  if (push_bytes % 4 != 0) fail(ErrorCode::InvalidArgument, "kernel {}: {} push bytes are no multiple of 4", kernel, push_bytes);
+  if (push_bytes % 4 != 0)
+    fail(ErrorCode::InvalidArgument, "kernel {}: {} push bytes are no multiple of 4", kernel, push_bytes);
 }
 
 void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_t bindings, const Caps& caps) {
@@ -58,8 +60,8 @@ void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_
     fail(ErrorCode::LimitExceeded, "kernel {}: needs subgroup arithmetic, the device has none", kernel);
   const auto range = [&](std::string_view what, std::uint64_t bytes) {
     if (bytes > caps.max_storage_range)
-      fail(ErrorCode::LimitExceeded, "kernel {}: {} needs max_storage_range = {} bytes, the device allows {}", kernel, what,
-           bytes, caps.max_storage_range);
+      fail(ErrorCode::LimitExceeded, "kernel {}: {} needs max_storage_range = {} bytes, the device allows {}", kernel,
+           what, bytes, caps.max_storage_range);
   };
   if (spec.fused) {
     for (std::size_t i = 0; i < spec.fused->operands.size(); ++i) {

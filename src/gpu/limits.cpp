@@ -16,8 +16,8 @@ struct CommandChecker {
     if (!range.buffer) fail(ErrorCode::InvalidArgument, "{}: {} has no buffer", where, what);
     const std::uint64_t size = range.buffer->size();
     if (range.offset > size || range.bytes > size - range.offset)
-      fail(ErrorCode::InvalidArgument, "{}: {} is [{}, +{}) in a buffer of {} bytes", where, what, range.offset, range.bytes,
-           size);
+      fail(ErrorCode::InvalidArgument, "{}: {} is [{}, +{}) in a buffer of {} bytes", where, what, range.offset,
+           range.bytes, size);
   }
 
   void operator()(const DispatchCommand& c) const {
@@ -34,8 +34,8 @@ struct CommandChecker {
       const std::string what = std::format("operand {}", i);
       in_buffer(range, what);
       if (range.bytes > 0 && range.offset % caps.storage_alignment != 0)
-        fail(ErrorCode::InvalidArgument, "{}: offset {} of {} is no multiple of storage_alignment = {}", where, range.offset,
-             what, caps.storage_alignment);
+        fail(ErrorCode::InvalidArgument, "{}: offset {} of {} is no multiple of storage_alignment = {}", where,
+             range.offset, what, caps.storage_alignment);
       if (range.bytes > caps.max_storage_range)
         fail(ErrorCode::LimitExceeded, "{}: {} covers {} bytes, max_storage_range allows {}", where, what, range.bytes,
              caps.max_storage_range);
@@ -61,8 +61,8 @@ struct CommandChecker {
   void operator()(const FillCommand& c) const {
     in_buffer(c.destination, "destination");
     if (c.destination.offset % 4 != 0 || c.destination.bytes % 4 != 0)
-      fail(ErrorCode::InvalidArgument, "{}: fills [{}, +{}), which is not aligned to 4 bytes", where, c.destination.offset,
-           c.destination.bytes);
+      fail(ErrorCode::InvalidArgument, "{}: fills [{}, +{}), which is not aligned to 4 bytes", where,
+           c.destination.offset, c.destination.bytes);
   }
 
   void operator()(const TimestampCommand& c) const {
@@ -80,9 +80,12 @@ const char* command_name(const Command& command) {
 
 const char* memory_kind_name(MemoryKind kind) {
   switch (kind) {
-    case MemoryKind::Device: return "device";
-    case MemoryKind::Upload: return "upload";
-    case MemoryKind::Readback: return "readback";
+    case MemoryKind::Device:
+      return "device";
+    case MemoryKind::Upload:
+      return "upload";
+    case MemoryKind::Readback:
+      return "readback";
   }
   return "unknown";
 }
@@ -93,8 +96,8 @@ void check_kernel(const KernelDesc& desc, const Caps& caps) {
 
 void check_buffer(std::uint64_t bytes, MemoryKind kind, std::string_view name, const Caps& caps) {
   if (kind == MemoryKind::Device && bytes > caps.device_memory)
-    fail(ErrorCode::OutOfMemory, "buffer {}: {} bytes of {} memory, the device has {}", name, bytes, memory_kind_name(kind),
-         caps.device_memory);
+    fail(ErrorCode::OutOfMemory, "buffer {}: {} bytes of {} memory, the device has {}", name, bytes,
+         memory_kind_name(kind), caps.device_memory);
   if (bytes > caps.max_buffer_size)
     fail(ErrorCode::LimitExceeded, "buffer {}: {} bytes, max_buffer_size allows {}", name, bytes, caps.max_buffer_size);
 }

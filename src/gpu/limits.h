@@ -26,15 +26,17 @@ void check_workgroup(std::string_view kernel, const std::array<std::uint32_t, 3>
 /// A kernel before its creation.
 void check_kernel(const KernelDesc& desc, const Caps& caps);
 
-/// A buffer before its creation: Error(OutOfMemory) beyond the device's memory, Error(LimitExceeded) beyond max_buffer_size.
+/// A buffer before its creation: Error(OutOfMemory) beyond the device's memory, Error(LimitExceeded) beyond
+/// max_buffer_size.
 void check_buffer(std::uint64_t bytes, MemoryKind kind, std::string_view name, const Caps& caps);
 const char* memory_kind_name(MemoryKind kind);
 
 /// Timestamp slots of every device.
 inline constexpr std::uint32_t kTimestampSlots = 16384;
 
-/// All commands of a list: ranges within their buffers and the descriptor limit, aligned offsets, operand and push counts of
-/// the kernel, workgroup counts. Error(InvalidArgument) or Error(LimitExceeded) that names list, command number and label.
+/// All commands of a list: ranges within their buffers and the descriptor limit, aligned offsets, operand and push
+/// counts of the kernel, workgroup counts. Error(InvalidArgument) or Error(LimitExceeded) that names list, command
+/// number and label.
 void check_commands(std::span<const Command> commands, std::string_view list, const Caps& caps);
 
 }  // namespace aeshna::gpu

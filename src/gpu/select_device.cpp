@@ -39,11 +39,16 @@ std::string as_uuid(std::string_view selector) {
 
 int preference(DeviceInfo::Kind kind) {
   switch (kind) {
-    case DeviceInfo::Kind::Discrete: return 0;
-    case DeviceInfo::Kind::Integrated: return 1;
-    case DeviceInfo::Kind::Virtual: return 2;
-    case DeviceInfo::Kind::Other: return 3;
-    case DeviceInfo::Kind::Software: return 4;
+    case DeviceInfo::Kind::Discrete:
+      return 0;
+    case DeviceInfo::Kind::Integrated:
+      return 1;
+    case DeviceInfo::Kind::Virtual:
+      return 2;
+    case DeviceInfo::Kind::Other:
+      return 3;
+    case DeviceInfo::Kind::Software:
+      return 4;
   }
   return 5;
 }
@@ -72,8 +77,8 @@ std::size_t named_device(std::span<const DeviceInfo> devices, std::string_view s
   if (matches.size() > 1) {
     std::vector<DeviceInfo> candidates;
     for (const std::size_t i : matches) candidates.push_back(devices[i]);
-    fail(ErrorCode::InvalidArgument, "\"{}\" matches {} devices; name one by its index or UUID:{}", selector, matches.size(),
-         list(candidates));
+    fail(ErrorCode::InvalidArgument, "\"{}\" matches {} devices; name one by its index or UUID:{}", selector,
+         matches.size(), list(candidates));
   }
   return matches.front();
 }
@@ -82,11 +87,16 @@ std::size_t named_device(std::span<const DeviceInfo> devices, std::string_view s
 
 const char* kind_name(DeviceInfo::Kind kind) {
   switch (kind) {
-    case DeviceInfo::Kind::Discrete: return "discrete";
-    case DeviceInfo::Kind::Integrated: return "integrated";
-    case DeviceInfo::Kind::Virtual: return "virtual";
-    case DeviceInfo::Kind::Software: return "software";
-    case DeviceInfo::Kind::Other: return "other";
+    case DeviceInfo::Kind::Discrete:
+      return "discrete";
+    case DeviceInfo::Kind::Integrated:
+      return "integrated";
+    case DeviceInfo::Kind::Virtual:
+      return "virtual";
+    case DeviceInfo::Kind::Software:
+      return "software";
+    case DeviceInfo::Kind::Other:
+      return "other";
   }
   return "other";
 }

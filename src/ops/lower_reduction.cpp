@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "ir/access.h"
+#include "ir/op.h"
 #include "ops/lower.h"
 
 namespace aeshna {
@@ -24,6 +25,8 @@ struct Facts {
   std::uint64_t rows = 0, inner = 0;
   std::uint32_t levels = 0, accumulators = 0;  ///< accumulators: words of shared memory (and workspace) per thread
   bool only_outer_stores = true;
+  std::uint32_t loads = 0;       ///< inner-dependent loads
+  int cost = 0;                  ///< of the inner-dependent ops at one point
   bool columns = false;          ///< most inner-dependent accesses are contiguous along the rows
   std::string not_vectorisable;  ///< empty: inner points can be 4-vectors
 };
@@ -54,7 +57,11 @@ Facts facts_of(const FusedKernel& kernel) {
   };
   for (std::size_t i = 0; i < kernel.body.instrs.size(); ++i) {
     const Instr& instr = kernel.body.instrs[i];
-    if (instr.kind == Instr::Kind::Load && !levels.outer[i]) visit(instr.access, instr.operand, false);
+    if (instr.kind == Instr::Kind::Load && !levels.outer[i]) {
+      ++facts.loads;
+      visit(instr.access, instr.operand, false);
+    }
+    if (instr.kind == Instr::Kind::Op && !levels.outer[i]) facts.cost += instr.op->pointwise.cost;
     if (instr.kind != Instr::Kind::Reduce) continue;
     const bool is_arg = instr.reduce == ReduceKind::ArgMax || instr.reduce == ReduceKind::ArgMin;
     facts.accumulators += is_arg ? 2 : 1;
@@ -82,24 +89,41 @@ std::uint32_t thread_limit(const Facts& facts, const Caps& caps, std::uint32_t w
   return std::bit_floor(std::max(std::min(limit, by_shared), 1u));
 }
 
+/// Workgroups that a launch can fold into x, y and z.
+std::uint64_t group_limit(const Caps& caps) {
+  std::uint64_t limit = 1;
+  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
+  return limit;
+}
+
+bool is_heavy(const Facts& facts) { return facts.cost >= 8; }
+
 Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   Geometry g{.columns = facts.columns && width == 1, .width = width};
+  const std::uint64_t units = caps.compute_units, groups = group_limit(caps);
   const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(width);
-  const bool few_rows = facts.rows <= 2ull * caps.compute_units;
-  const std::uint32_t limit = thread_limit(facts, caps, few_rows && points >= 4096 && !split ? 1024 : 256);
+  // Few rows: fuller workgroups. A heavy body is cheaper to compile with fewer points per thread.
+  const bool few = g.columns ? facts.rows <= 32 * units : facts.rows <= 2 * units && points >= 4096;
+  const std::uint32_t limit = thread_limit(facts, caps, few && !split ? 1024 : 256);
+  const std::uint64_t threads_wanted = ceil_div(points, std::uint64_t{is_heavy(facts) && width == 4 ? 2u : 4u});
   if (g.columns) {
     g.tx = power_of_two(facts.rows, std::min(32u, limit));
-    g.ty = power_of_two(ceil_div(points, std::uint64_t{4}), limit / g.tx);
+    g.ty = power_of_two(threads_wanted, limit / g.tx);
   } else {
-    g.ty = power_of_two(ceil_div(points, std::uint64_t{4}), limit);
+    g.ty = power_of_two(threads_wanted, limit);
     g.tx = power_of_two(facts.rows, std::max(std::min(limit, 256u) / g.ty, 1u));
     // Rather more workgroups than full ones while compute units would stay idle.
-    while (g.tx > 1 && g.tx * g.ty > 32 && facts.rows / g.tx < 2ull * caps.compute_units) g.tx /= 2;
+    while (g.tx > 1 && g.tx * g.ty > 32 && facts.rows / g.tx < 2 * units) g.tx /= 2;
   }
-  if (split) {
-    const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
-    const std::uint64_t wanted = ceil_div(std::uint64_t{2} * caps.compute_units, std::max(blocks, std::uint64_t{1}));
-    g.parts = std::max(std::min({wanted, points / (std::uint64_t{8} * g.ty), std::uint64_t{256}}), std::uint64_t{1});
+  while (ceil_div(facts.rows, std::uint64_t{g.tx}) > groups && g.tx < limit) {  // more rows per workgroup than one would like
+    g.tx *= 2;
+    g.ty = std::max(std::min(g.ty, limit / g.tx), 1u);
+  }
+  const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
+  if (split && blocks > 0 && 4 * blocks < 3 * units && points > std::uint64_t{32} * thread_limit(facts, caps, 1024) / g.tx) {
+    const std::uint64_t wanted = ceil_div((g.columns ? 8 : 4) * units, blocks);
+    g.parts = std::min({wanted, points / (std::uint64_t{8} * g.ty), groups / blocks, std::uint64_t{1024}});
+    g.parts = std::max(g.parts, std::uint64_t{1});
   }
   return g;
 }
@@ -110,14 +134,20 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
   const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(g.width);
   const std::uint64_t per_thread = ceil_div(points, g.ty * g.parts);
+  // Every copy of the body costs compile time: 4 accumulators for light bodies, 1 for heavy 4-wide ones.
+  const std::int64_t unroll = per_thread < 4 ? 1 : !is_heavy(facts) ? 4 : g.width == 4 ? 1 : 2;
+  // Values that several passes need stay in registers if there are few of them.
+  const std::uint64_t kept = per_thread * static_cast<std::uint64_t>(g.width) * (facts.loads + (facts.levels > 1 ? 1 : 0));
+  const bool keep = g.parts == 1 && per_thread > 0 && per_thread <= 8 && kept <= 32 && (facts.levels > 1 || !facts.only_outer_stores);
   spec.family = "reduce";
-  spec.variant = std::format("{}{}x{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
-                             g.parts > 1 ? std::format(" parts={}", g.parts) : "");
+  spec.variant = std::format("{}{}x{}{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
+                             keep ? std::format(" keep={}", per_thread) : "", g.parts > 1 ? std::format(" parts={}", g.parts) : "");
   spec.constants = {{"TX", g.tx},
                     {"TY", g.ty},
                     {"COLUMNS", g.columns ? 1 : 0},
                     {"WIDTH", g.width},
-                    {"UNROLL", per_thread >= 4 ? 4 : 1},
+                    {"UNROLL", keep ? 1 : unroll},
+                    {"KEEP", keep ? static_cast<std::int64_t>(per_thread) : 0},
                     {"FLUSH", per_thread > 256 ? 1 : 0},  // long sums: a second level of accumulators
                     {"PARTS", static_cast<std::int64_t>(g.parts)}};
   spec.local = {g.tx * g.ty, 1, 1};
@@ -136,6 +166,8 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
     candidate.rejected = std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
   } else if (spec.shared_bytes > caps.shared_bytes) {
     candidate.rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+  } else if (spec.workgroups > group_limit(caps)) {
+    candidate.rejected = std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
   } else if (g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns) candidate.rejected = "memory is contiguous across rows, not along them";

@@ -106,6 +106,9 @@ OpCase reduce_case(Shape shape, Ints axes, bool keepdims = false, DType dtype = 
            .attrs = {{"axes", std::move(axes)}, {"keepdims", keepdims}},
            .ranges = {},
            .values = {}};
+  if (dtype == DType::f32) {  // rounding errors add like a random walk
+    c.atol *= std::sqrt(std::max(1.0, static_cast<double>(split_axes(shape, c.attrs).count)));
+  }
   if (dtype != DType::f32) c.ranges = {{0, 9}};
   c.gradient = dtype == DType::f32;
   return c;
@@ -125,6 +128,7 @@ std::vector<OpCase> reduce_cases() {
           reduce_case({0, 3}, {1}),
           reduce_case({3, 1, 2}, {1}),
           reduce_case({4, 1031}, {1}),
+          reduce_case({2, 70001}, {1}),
           reduce_case({300, 3}, {0}),
           reduce_case({3, 5}, {1}, false, DType::i32),
           reduce_case({3, 5}, {0}, false, DType::u32)};
@@ -226,6 +230,7 @@ OpDef prod_op() {
   op.vjp = prod_vjp;
   op.cases = [] {
     std::vector<OpCase> cases = reduce_cases();
+    std::erase_if(cases, [](const OpCase& c) { return c.inputs[0].shape.elements() > 10000; });  // out of f32's range
     for (OpCase& c : cases) {
       c.rtol = 4e-6;
       if (c.inputs[0].dtype == DType::f32) c.ranges = {{0.9, 1.1}};  // long products stay in range

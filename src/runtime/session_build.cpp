@@ -64,7 +64,9 @@ void Session::Impl::build() {
   const std::vector<Place> constants = upload_constants(plan, dev);
   std::shared_ptr<gpu::Buffer> counters;
   if (plan.counters > 0) counters = device_buffer(dev, plan.counters * kWord, "counters");
-  empty = device_buffer(dev, kWord, "empty");
+  std::uint64_t empty_operands = 0;
+  for (const PlanStep& step : plan.steps) empty_operands += static_cast<std::uint64_t>(std::ranges::count(step.operands, 0u, &PlanOperand::bytes));
+  if (empty_operands > 0) empty = device_buffer(dev, empty_operands * align_up(kWord, dev.caps().storage_alignment), "empty");
 
   std::vector<gpu::Command> zero;  // counters are zero before every launch; outputs are defined before their first step
   std::vector<std::shared_ptr<void>> owners;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <format>
 
+#include "base/checked.h"
 #include "base/fail.h"
 #include "compile/reserved.h"
 #include "gpu/launch.h"
@@ -10,6 +11,7 @@
 namespace aeshna {
 namespace {
 
+constexpr std::uint64_t kWord = 4;
 constexpr double kLaunchMs = 0.005;  // a dispatch and its barrier, at least
 
 double estimate_ms(const KernelSpec& spec, const Caps& caps) {
@@ -64,6 +66,7 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
   gpu::Device& device = session.device();
   const Caps& caps = device.caps();
   ChunkRecorder recorder(device, std::move(name), session.options.chunk_ms);
+  std::uint64_t empty_used = 0;
   for (const PlanStep& step : session.plan.steps) {
     if (step.segment != segment) continue;
     std::vector<gpu::BufferRange> ranges;
@@ -71,7 +74,8 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
     for (const PlanOperand& operand : step.operands) {
       const Session::Impl::Place& place = session.places.at(operand.placement);
       if (operand.bytes == 0) {
-        ranges.push_back({session.empty.get(), 0, session.empty->size()});
+        // Each its own words: one shared by dispatches of a barrier group would be a hazard.
+        ranges.push_back({session.empty.get(), align_up(kWord, caps.storage_alignment) * empty_used++, kWord});
         owners.push_back(session.empty);
       } else {
         ranges.push_back({place.buffer.get(), place.offset + operand.offset, operand.bytes});

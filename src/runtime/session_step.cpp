@@ -117,6 +117,7 @@ void Session::Impl::run(Pass pass) {
 
 void Session::Impl::wait() {
   for (std::size_t i = 0; i < kSlots; ++i) retire(slots[(next + i) % kSlots]);  // oldest first
+  device().wait(slots[(next + kSlots - 1) % kSlots].ticket);  // a lost device says so at every wait, even with nothing in flight
   if (bad) throw_bad_step();
 }
 

@@ -50,7 +50,8 @@ TEST(FoldGroups, UnevenLimits) {
 }
 
 TEST(FoldGroups, LargeCounts) {
-  for (const std::uint64_t count : {65536ull, 65537ull, 65535ull * 2 + 1, 65535ull * 65535, 65535ull * 65535 - 1, 1ull << 31})
+  for (const std::uint64_t count :
+       {65536ull, 65537ull, 65535ull * 2 + 1, 65535ull * 65535, 65535ull * 65535 - 1, 1ull << 31})
     expect_fold(count, with_groups(65535, 65535, 65535));
   for (const std::uint64_t count : {1ull << 30, (1ull << 31) - 1, 1ull << 31, 0xffffffffull})
     expect_fold(count, with_groups((1u << 31) - 1, 65535, 65535));
@@ -73,7 +74,8 @@ KernelSpec spec() {
 
 /// The check passes at the limit and fails one beyond it, naming kernel and limit.
 void expect_limit(const char* name, const std::function<void(KernelSpec&, Caps&)>& at,
-                  const std::function<void(KernelSpec&, Caps&)>& beyond, std::uint32_t push = 0, std::uint32_t bindings = 0) {
+                  const std::function<void(KernelSpec&, Caps&)>& beyond, std::uint32_t push = 0,
+                  std::uint32_t bindings = 0) {
   KernelSpec s = spec();
   Caps caps;
   at(s, caps);
@@ -85,18 +87,35 @@ void expect_limit(const char* name, const std::function<void(KernelSpec&, Caps&)
 }
 
 TEST(CheckLaunch, EachLimitIsNamed) {
-  expect_limit("max_invocations", [](auto&, auto& c) { c.max_invocations = 256; }, [](auto&, auto& c) { c.max_invocations = 255; });
-  expect_limit("max_local[0]", [](auto&, auto& c) { c.max_local[0] = 16; }, [](auto&, auto& c) { c.max_local[0] = 15; });
-  expect_limit("max_local[1]", [](auto&, auto& c) { c.max_local[1] = 16; }, [](auto&, auto& c) { c.max_local[1] = 15; });
-  expect_limit("max_local[2]", [](auto& s, auto& c) { s.local = {1, 1, 64}; c.max_local[2] = 64; },
-               [](auto&, auto& c) { c.max_local[2] = 63; });
-  expect_limit("shared_bytes", [](auto& s, auto& c) { s.shared_bytes = 16384; c.shared_bytes = 16384; },
-               [](auto& s, auto&) { s.shared_bytes = 16388; });
-  expect_limit("push_bytes", [](auto&, auto& c) { c.push_bytes = 128; }, [](auto&, auto& c) { c.push_bytes = 124; }, 128);
-  expect_limit("max_storage_buffers", [](auto&, auto& c) { c.max_storage_buffers = 8; },
-               [](auto&, auto& c) { c.max_storage_buffers = 7; }, 0, 8);
-  expect_limit("max_storage_range", [](auto& s, auto& c) { s.workspace_bytes = c.max_storage_range; },
-               [](auto& s, auto&) { ++s.workspace_bytes; });
+  expect_limit(
+      "max_invocations", [](auto&, auto& c) { c.max_invocations = 256; },
+      [](auto&, auto& c) { c.max_invocations = 255; });
+  expect_limit(
+      "max_local[0]", [](auto&, auto& c) { c.max_local[0] = 16; }, [](auto&, auto& c) { c.max_local[0] = 15; });
+  expect_limit(
+      "max_local[1]", [](auto&, auto& c) { c.max_local[1] = 16; }, [](auto&, auto& c) { c.max_local[1] = 15; });
+  expect_limit(
+      "max_local[2]",
+      [](auto& s, auto& c) {
+        s.local = {1, 1, 64};
+        c.max_local[2] = 64;
+      },
+      [](auto&, auto& c) { c.max_local[2] = 63; });
+  expect_limit(
+      "shared_bytes",
+      [](auto& s, auto& c) {
+        s.shared_bytes = 16384;
+        c.shared_bytes = 16384;
+      },
+      [](auto& s, auto&) { s.shared_bytes = 16388; });
+  expect_limit(
+      "push_bytes", [](auto&, auto& c) { c.push_bytes = 128; }, [](auto&, auto& c) { c.push_bytes = 124; }, 128);
+  expect_limit(
+      "max_storage_buffers", [](auto&, auto& c) { c.max_storage_buffers = 8; },
+      [](auto&, auto& c) { c.max_storage_buffers = 7; }, 0, 8);
+  expect_limit(
+      "max_storage_range", [](auto& s, auto& c) { s.workspace_bytes = c.max_storage_range; },
+      [](auto& s, auto&) { ++s.workspace_bytes; });
 }
 
 TEST(CheckLaunch, OperandRanges) {
@@ -120,7 +139,8 @@ TEST(CheckLaunch, MissingSubgroups) {
   caps.subgroup_arithmetic = true;
   EXPECT_NO_THROW(check_launch(s, 0, 0, caps));
   caps.subgroup_arithmetic = false;
-  EXPECT_NE(error_text(ErrorCode::LimitExceeded, [&] { check_launch(s, 0, 0, caps); }).find("subgroup"), std::string::npos);
+  EXPECT_NE(error_text(ErrorCode::LimitExceeded, [&] { check_launch(s, 0, 0, caps); }).find("subgroup"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -72,9 +72,11 @@ TEST(Checks, Buffers) {
   caps.device_memory = 1000;
   caps.max_buffer_size = 500;
   const auto device = open_null(caps);
-  EXPECT_NE(error_text(ErrorCode::LimitExceeded, [&] { device->create_buffer(501, MemoryKind::Device, "w"); }).find("max_buffer_size"),
+  EXPECT_NE(error_text(ErrorCode::LimitExceeded, [&] { device->create_buffer(501, MemoryKind::Device, "w"); })
+                .find("max_buffer_size"),
             std::string::npos);
-  const std::string text = error_text(ErrorCode::OutOfMemory, [&] { device->create_buffer(1001, MemoryKind::Device, "weights"); });
+  const std::string text =
+      error_text(ErrorCode::OutOfMemory, [&] { device->create_buffer(1001, MemoryKind::Device, "weights"); });
   for (const char* part : {"weights", "1001", "device"}) EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_NO_THROW(device->create_buffer(0, MemoryKind::Device, "empty"));
 }
@@ -154,14 +156,16 @@ TEST_F(CommandChecks, Tickets) {
 TEST(FaultDevice, OutOfMemoryAtTheNthBuffer) {
   const auto device = with_faults(open_null({}), {.out_of_memory_at_buffer = 2});
   EXPECT_NO_THROW(device->create_buffer(4, MemoryKind::Device, "one"));
-  EXPECT_NE(error_text(ErrorCode::OutOfMemory, [&] { device->create_buffer(4, MemoryKind::Device, "two"); }).find("two"),
-            std::string::npos);
+  EXPECT_NE(
+      error_text(ErrorCode::OutOfMemory, [&] { device->create_buffer(4, MemoryKind::Device, "two"); }).find("two"),
+      std::string::npos);
   EXPECT_NO_THROW(device->create_buffer(4, MemoryKind::Device, "three"));
 }
 
 TEST(FaultDevice, KernelAndRecording) {
   const auto device = with_faults(open_null({}), {.fail_at_kernel = 1, .fail_at_record = 1});
-  EXPECT_NE(error_text(ErrorCode::Unsupported, [&] { device->create_kernel(desc("first")); }).find("first"), std::string::npos);
+  EXPECT_NE(error_text(ErrorCode::Unsupported, [&] { device->create_kernel(desc("first")); }).find("first"),
+            std::string::npos);
   EXPECT_NO_THROW(device->create_kernel(desc()));
   error_text(ErrorCode::OutOfMemory, [&] { run(*device, {}); });
   EXPECT_NO_THROW(run(*device, {}));

@@ -66,7 +66,8 @@ TEST(SelectDevice, UnusableOnesSayWhy) {
   auto devices = machine();
   devices[1].usable = false;
   devices[1].why_not = "it offers Vulkan 1.1.0, Aeshna needs 1.2";
-  EXPECT_NE(error_text(ErrorCode::NoDevice, [&] { select_device(devices, "intel"); }).find("needs 1.2"), std::string::npos);
+  EXPECT_NE(error_text(ErrorCode::NoDevice, [&] { select_device(devices, "intel"); }).find("needs 1.2"),
+            std::string::npos);
 }
 
 TEST(SelectDevice, NothingThere) {

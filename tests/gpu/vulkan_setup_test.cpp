@@ -77,9 +77,9 @@ vk::DeviceFacts gpu() {
   facts.memory.memoryHeaps[0] = {16ull << 30, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT};
   facts.memory.memoryHeaps[1] = {64ull << 30, 0};
   facts.memory.memoryTypeCount = 1;
-  facts.memory.memoryTypes[0] = {VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
-                                     VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
-                                 0};
+  facts.memory.memoryTypes[0] = {
+      VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+      0};
   facts.features.v12.timelineSemaphore = VK_TRUE;
   facts.queues = {{VK_QUEUE_GRAPHICS_BIT | VK_QUEUE_COMPUTE_BIT, 1, 64, {}}};
   return facts;
@@ -130,7 +130,8 @@ TEST(DevicePlan, AsyncComputeQueueIsPreferred) {
 TEST(DevicePlan, OptionalFeaturesOnlyWhereOffered) {
   auto facts = gpu();
   const auto bare = vk::plan_device(facts);
-  EXPECT_FALSE(bare.caps.storage_16bit || bare.caps.storage_8bit || bare.caps.f16_arithmetic || bare.caps.int64_arithmetic);
+  EXPECT_FALSE(bare.caps.storage_16bit || bare.caps.storage_8bit || bare.caps.f16_arithmetic ||
+               bare.caps.int64_arithmetic);
   EXPECT_TRUE(bare.extensions.empty());
   EXPECT_TRUE(bare.caps.coop_shapes.empty());
 
@@ -191,13 +192,14 @@ vk::FoundDevice found(std::string name, std::string uuid, VkDriverId driver, boo
 
 TEST(Deduplicate, OneEntryPerGpu) {
   const std::string a(32, 'a'), zero(32, '0');
-  const auto distinct = vk::deduplicate({found("amdvlk", a, VK_DRIVER_ID_AMD_OPEN_SOURCE), found("x", zero, VK_DRIVER_ID_MAX_ENUM),
-                                         found("radv", a, VK_DRIVER_ID_MESA_RADV), found("y", zero, VK_DRIVER_ID_MAX_ENUM)});
+  const auto distinct =
+      vk::deduplicate({found("amdvlk", a, VK_DRIVER_ID_AMD_OPEN_SOURCE), found("x", zero, VK_DRIVER_ID_MAX_ENUM),
+                       found("radv", a, VK_DRIVER_ID_MESA_RADV), found("y", zero, VK_DRIVER_ID_MAX_ENUM)});
   ASSERT_EQ(distinct.size(), 3u);
   EXPECT_EQ(distinct[0].plan.info.name, "radv");
   for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(distinct[i].plan.info.index, i);
-  const auto usable = vk::deduplicate({found("radv", a, VK_DRIVER_ID_MESA_RADV, false),
-                                       found("amdvlk", a, VK_DRIVER_ID_AMD_OPEN_SOURCE)});
+  const auto usable = vk::deduplicate(
+      {found("radv", a, VK_DRIVER_ID_MESA_RADV, false), found("amdvlk", a, VK_DRIVER_ID_AMD_OPEN_SOURCE)});
   ASSERT_EQ(usable.size(), 1u);
   EXPECT_EQ(usable[0].plan.info.name, "amdvlk");
 }

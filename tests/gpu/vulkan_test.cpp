@@ -116,7 +116,8 @@ TEST_F(VulkanDevice, OperandsAreExactRangesOfABuffer) {
   upload(device(), arena, std::vector<std::uint32_t>(3 * step, 1));
   run(device(), {dispatch(kernel, {arena.get(), step * 4, 40}, {arena.get(), step * 8, 40}, 10, 100)});
   const auto result = download(device(), arena);
-  for (std::uint32_t i = 0; i < 3 * step; ++i) ASSERT_EQ(result[i], i >= 2 * step && i < 2 * step + 10 ? 102u : 1u) << i;
+  for (std::uint32_t i = 0; i < 3 * step; ++i)
+    ASSERT_EQ(result[i], i >= 2 * step && i < 2 * step + 10 ? 102u : 1u) << i;
 }
 
 TEST_F(VulkanDevice, EmptyOperandsAndEmptyGrids) {
@@ -230,8 +231,8 @@ TEST_F(VulkanDevice, TwoThreadsOnOneDevice) {
 
 TEST_F(VulkanDevice, TimestampsIncrease) {
   const auto b = buffer(1 << 20);
-  run(device(), {TimestampCommand{0}, FillCommand{all(b), 1}, BarrierCommand{}, TimestampCommand{1}, FillCommand{all(b), 2},
-                 BarrierCommand{}, TimestampCommand{2}});
+  run(device(), {TimestampCommand{0}, FillCommand{all(b), 1}, BarrierCommand{}, TimestampCommand{1},
+                 FillCommand{all(b), 2}, BarrierCommand{}, TimestampCommand{2}});
   const auto times = device().timestamps(3);
   ASSERT_EQ(times.size(), 3u);
   EXPECT_GT(times[1], times[0]);
@@ -244,7 +245,8 @@ TEST_F(VulkanDevice, TimestampsIncrease) {
 TEST_F(VulkanDevice, AbsurdSizesAreOutOfMemory) {
   const std::string text =
       error_text(ErrorCode::OutOfMemory, [&] { device().create_buffer(1ull << 60, MemoryKind::Device, "embedding"); });
-  for (const char* part : {"embedding", "1152921504606846976", "device"}) EXPECT_NE(text.find(part), std::string::npos) << text;
+  for (const char* part : {"embedding", "1152921504606846976", "device"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_NO_THROW(buffer(16)) << "and the device goes on";
 }
 
@@ -257,7 +259,8 @@ TEST_F(VulkanDevice, MemoryKinds) {
 TEST_F(VulkanDevice, WhatIsNoSpirvIsRefused) {
   const std::uint32_t words[] = {1, 2, 3, 4, 5, 6};
   KernelDesc desc{.name = "garbage", .spirv = words};
-  EXPECT_NE(error_text(ErrorCode::InvalidArgument, [&] { device().create_kernel(desc); }).find("garbage"), std::string::npos);
+  EXPECT_NE(error_text(ErrorCode::InvalidArgument, [&] { device().create_kernel(desc); }).find("garbage"),
+            std::string::npos);
   desc.spirv = {};
   error_text(ErrorCode::InvalidArgument, [&] { device().create_kernel(desc); });
 }
@@ -267,14 +270,15 @@ TEST_F(VulkanDevice, FullSubgroups) {
   kernel.desc.full_subgroups = true;
   const auto built = create(device(), kernel);
   const auto a = buffer(64), b = buffer(64);
-  run(device(), {FillCommand{all(a), 1}, FillCommand{all(b), 1}, BarrierCommand{}, dispatch(built, all(a), all(b), 64)});
+  run(device(),
+      {FillCommand{all(a), 1}, FillCommand{all(b), 1}, BarrierCommand{}, dispatch(built, all(a), all(b), 64)});
   EXPECT_EQ(download(device(), b), std::vector<std::uint32_t>(64, 2));
 }
 
 TEST_F(VulkanDevice, AWaitThatTimesOutLosesTheDevice) {
   const auto own = open_vulkan({.selector = device().info().uuid});
-  const auto kernel =
-      create(*own, test_kernel("spin", "uint x = a[i]; for (uint j = 0; j < k; ++j) x = x * 1664525u + (x >> 7); b[i] = x;"));
+  const auto kernel = create(
+      *own, test_kernel("spin", "uint x = a[i]; for (uint j = 0; j < k; ++j) x = x * 1664525u + (x >> 7); b[i] = x;"));
   const auto a = own->create_buffer(256, MemoryKind::Device, "a"), b = own->create_buffer(256, MemoryKind::Device, "b");
   const std::vector<Command> commands{dispatch(kernel, all(a), all(b), 64, 4'000'000)};
   const auto list = own->record(commands, {}, "slow");

@@ -123,7 +123,7 @@ struct ProductBuilder {
 };
 
 /// One runner for the suite, so that equal kernels are built once.
-class Matmul : public ::testing::Test {
+class MatmulKernel : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (const auto device = kernel_device()) runner_ = std::make_unique<KernelRunner>(device);
@@ -177,7 +177,7 @@ constexpr Arrival kArrivals[] = {
     {Layout::Columns, Layout::Rows, 1},     // TN, scalar
 };
 
-TEST_F(Matmul, EveryTileWithEveryLoader) {
+TEST_F(MatmulKernel, EveryTileWithEveryLoader) {
   for (const TileVariant& v : tile_variants()) {
     for (const Arrival& arrival : kArrivals) {
       // Two tiles each way, the second partly filled; a depth of two steps and a bit.
@@ -189,7 +189,7 @@ TEST_F(Matmul, EveryTileWithEveryLoader) {
   }
 }
 
-TEST_F(Matmul, EveryTileWithRaggedEdges) {
+TEST_F(MatmulKernel, EveryTileWithRaggedEdges) {
   for (const TileVariant& v : tile_variants()) {
     const FusedKernel kernel =
         ProductBuilder{.m = v.bm + 1, .n = v.bn + 3, .k = v.bk + 5, .b = Layout::Columns}.build();
@@ -197,7 +197,7 @@ TEST_F(Matmul, EveryTileWithRaggedEdges) {
   }
 }
 
-TEST_F(Matmul, EveryGemvWithEveryLoader) {
+TEST_F(MatmulKernel, EveryGemvWithEveryLoader) {
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {{1, 132}, {3, 260}, {140, 2}, {64, 1}};
   for (std::size_t variant = 0; variant < gemv_variants().size(); ++variant) {
     for (std::size_t arrival = 0; arrival < std::size(kArrivals); ++arrival) {
@@ -211,7 +211,7 @@ TEST_F(Matmul, EveryGemvWithEveryLoader) {
   }
 }
 
-TEST_F(Matmul, NarrowProductsOfEveryWidth) {
+TEST_F(MatmulKernel, NarrowProductsOfEveryWidth) {
   for (std::int64_t r = 1; r <= kGemvRows; ++r) {
     for (const Layout layout : {Layout::Rows, Layout::Columns}) {
       const GemvVariant& v = gemv_variants()[2];
@@ -225,7 +225,7 @@ TEST_F(Matmul, NarrowProductsOfEveryWidth) {
   EXPECT_EQ(wide.rejected, "9 narrow rows; gemv takes 8");
 }
 
-TEST_F(Matmul, AwkwardSizes) {
+TEST_F(MatmulKernel, AwkwardSizes) {
   const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 1, 0},     {2, 3, 0},    {1, 1, 257},   {5, 7, 1},
                                    {7, 5, 3},     {16, 16, 16},  {17, 15, 31}, {31, 33, 17},  {33, 31, 65},
                                    {64, 64, 128}, {65, 63, 127}, {13, 129, 4}, {127, 1, 63},  {1, 127, 64},
@@ -241,7 +241,7 @@ TEST_F(Matmul, AwkwardSizes) {
   }
 }
 
-TEST_F(Matmul, NothingToDo) {
+TEST_F(MatmulKernel, NothingToDo) {
   for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
     const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 8}.build();
     for (const Candidate& candidate : lower_matmul(kernel, caps())) EXPECT_EQ(candidate.spec.workgroups, 0u);
@@ -251,7 +251,7 @@ TEST_F(Matmul, NothingToDo) {
             0u);
 }
 
-TEST_F(Matmul, Batches) {
+TEST_F(MatmulKernel, Batches) {
   for (const Layout layout : {Layout::Rows, Layout::Columns}) {
     const ProductBuilder cases[] = {
         {.batch = {3}, .m = 20, .n = 24, .k = 12, .a = layout},
@@ -284,7 +284,7 @@ void add_relu_mask(FusedKernel& kernel, Body& body) {
   body.instrs = {data, load_mask, literal(0), apply("greater", {1, 2}, DType::boolean), apply("select", {3, 0, 2})};
 }
 
-TEST_F(Matmul, PrologueOfSeveralLoads) {
+TEST_F(MatmulKernel, PrologueOfSeveralLoads) {
   for (const Arrival& arrival : kArrivals) {
     for (const std::int64_t m : {4, 36}) {
       FusedKernel kernel =
@@ -321,7 +321,7 @@ FusedKernel with_epilogue(const ProductBuilder& builder, bool long_one) {
   return kernel;
 }
 
-TEST_F(Matmul, Epilogues) {
+TEST_F(MatmulKernel, Epilogues) {
   for (const bool long_one : {false, true}) {
     for (const std::int64_t n : {72, 71}) {
       for (const std::size_t variant : {1u, 4u, 7u, 9u}) {
@@ -337,7 +337,7 @@ TEST_F(Matmul, Epilogues) {
   }
 }
 
-TEST_F(Matmul, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
+TEST_F(MatmulKernel, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
   FusedKernel kernel = ProductBuilder{.m = 44, .n = 44, .k = 44, .b = Layout::Columns}.build();
   kernel.b.instrs = {load(0, {1, 44})};
   kernel.body.instrs = {product(), load(0, {44, 1}), apply("add", {0, 1})};
@@ -347,7 +347,7 @@ TEST_F(Matmul, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
     check(tile_candidate(kernel, caps(), v, 1), "x x^T + x");
 }
 
-TEST_F(Matmul, ManySplits) {  // more parts than steps: some add nothing
+TEST_F(MatmulKernel, ManySplits) {  // more parts than steps: some add nothing
   const FusedKernel kernel = ProductBuilder{.m = 40, .n = 68, .k = 100}.build();
   for (const std::uint32_t parts : {4u, 7u, 16u}) {
     const Candidate candidate = tile_candidate(kernel, caps(), tile_variants()[2], parts);
@@ -358,7 +358,7 @@ TEST_F(Matmul, ManySplits) {  // more parts than steps: some add nothing
   }
 }
 
-TEST_F(Matmul, LaunchesAreFolded) {
+TEST_F(MatmulKernel, LaunchesAreFolded) {
   Caps folded = caps();
   folded.max_groups[0] = folded.max_groups[1] = folded.max_groups[2] = 7;
   KernelRunner runner(kernel_device(), folded);

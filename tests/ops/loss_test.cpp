@@ -8,8 +8,10 @@
 #include <set>
 
 #include "aeshna/ops.h"
+#include "aeshna/session.h"
 #include "base/philox.h"
 #include "support/op_harness.h"
+#include "support/test_device.h"
 
 namespace aeshna::test {
 namespace {
@@ -79,6 +81,31 @@ TEST(CrossEntropy, BadLabelsStayOutOfTheSumAndAreFlagged) {
   EXPECT_EQ(value_of(flag, c.data({0, -1, 1})).data[0], 1);
   EXPECT_NEAR(value_of(loss, c.data({0, 4, -1})).data[0], std::log(4.0), 1e-12);
   EXPECT_TRUE(std::isfinite(value_of(gradients(loss, {c.logits})[0], c.data({0, 4, -1})).data[5]));
+}
+
+TEST(CrossEntropy, BadLabelOnTheDeviceIsAnError) {
+  AESHNA_NEED_DEVICE();
+  Classified c;
+  c.g.output("loss", cross_entropy(c.logits, c.labels));
+  Session session = compile(c.g, Weights(*test_device().device), {});
+  const auto run = [&](std::vector<std::int32_t> labels) {
+    session.set("logits", std::vector<float>(12, 1.0f));
+    session.set("labels", labels);
+    session.step();
+    session.wait();
+  };
+  run({0, 3, -100});
+  EXPECT_NEAR(session.read_scalar("loss"), std::log(4.0), 1e-6);
+  for (const std::int32_t bad : {4, -1, 2147483647}) {
+    try {
+      run({0, bad, 1});
+      ADD_FAILURE() << "label " << bad << " passed unseen";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::OutOfRange);
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("cross_entropy"), here));
+    }
+  }
+  run({1, 1, 1});
 }
 
 TEST(CrossEntropy, ExtremeLogitsAreExact) {
@@ -183,6 +210,25 @@ TEST(Random, IsPhiloxByElementStepAndStream) {
   EXPECT_NEAR(square, 1, 0.12);
   EXPECT_EQ(std::set(n.begin(), n.end()).size(), n.size());
   EXPECT_EQ(n[7], normal_from_bits(philox4x32_10({1, 9, 4, 0}, {5, 6})[3], philox4x32_10({1, 9, 5, 0}, {5, 6})[3]));
+}
+
+TEST(Random, UniformsOfTheDeviceAreThoseOfTheInterpreterBitForBit) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value uniform = random_uniform(g, {1031});
+  g.output("u", uniform);
+  const Weights weights(g, {.seed = 0x123456789abcdef, .device = *test_device().device});
+  const auto state = [&](const char* name) {
+    const Literal value = weights.get(name);
+    return tensor(value.type().shape, value.to_doubles(), value.type().dtype);
+  };
+  const TensorMap data = {{"aeshna.seed", state("aeshna.seed")}, {"aeshna.step", state("aeshna.step")}};
+  EXPECT_NE(data.at("aeshna.seed").data, (std::vector<double>{0, 0}))
+      << "the seed of the Weights must reach the generator";
+  Session session = compile(g, weights, {});
+  session.step();
+  const std::vector<float> got = session.read("u");
+  EXPECT_EQ(std::vector<double>(got.begin(), got.end()), value_of(uniform, data).data);
 }
 
 }  // namespace

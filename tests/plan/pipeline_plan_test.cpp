@@ -85,7 +85,7 @@ TEST(PipelinePlan, SmallLimits) {
   caps.max_buffer_size = 65536;
   caps.max_storage_range = 8192;
   caps.storage_alignment = 64;
-  caps.max_storage_buffers = 4;
+  caps.max_storage_buffers = 6;
   PipelineOptions options;
   options.tiny_tiles = true;
   sound_plan(g, options, caps);

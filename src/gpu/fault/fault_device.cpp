@@ -1,5 +1,5 @@
-// A device that fails on schedule, around one that works: proof that callers survive a lost device, exhausted memory and a
-// driver that cannot build a pipeline.
+// A device that fails on schedule, around one that works: proof that callers survive a lost device, exhausted memory
+// and a driver that cannot build a pipeline.
 #include <atomic>
 
 #include "base/fail.h"
@@ -33,7 +33,8 @@ class FaultDevice final : public Device {
   std::shared_ptr<CommandList> record(std::span<const Command> commands, std::vector<std::shared_ptr<void>> owners,
                                       std::string_view name) override {
     require_alive();
-    if (++records_ == plan_.fail_at_record) fail(ErrorCode::OutOfMemory, "list {}: cannot be recorded (injected)", name);
+    if (++records_ == plan_.fail_at_record)
+      fail(ErrorCode::OutOfMemory, "list {}: cannot be recorded (injected)", name);
     return inner_->record(commands, std::move(owners), name);
   }
 

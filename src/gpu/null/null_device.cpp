@@ -1,5 +1,5 @@
-// The device that computes nothing: buffers are host memory, copies and fills happen, dispatches do not. For plans, for tests of
-// the host side, and for Caps of devices that are not here.
+// The device that computes nothing: buffers are host memory, copies and fills happen, dispatches do not. For plans, for
+// tests of the host side, and for Caps of devices that are not here.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -18,7 +18,9 @@ class NullBuffer final : public Buffer {
  public:
   /// Zeroed lazily by the system: the plan of a large model costs no memory.
   NullBuffer(std::uint64_t bytes, bool mapped)
-      : bytes_(bytes), memory_(static_cast<std::byte*>(std::calloc(std::max<std::uint64_t>(bytes, 1), 1))), mapped_(mapped) {}
+      : bytes_(bytes),
+        memory_(static_cast<std::byte*>(std::calloc(std::max<std::uint64_t>(bytes, 1), 1))),
+        mapped_(mapped) {}
   ~NullBuffer() override { std::free(memory_); }
   NullBuffer(const NullBuffer&) = delete;
   NullBuffer& operator=(const NullBuffer&) = delete;
@@ -74,7 +76,8 @@ class NullDevice final : public Device {
     ++buffers_;
     auto buffer = std::make_shared<NullBuffer>(bytes, kind != MemoryKind::Device || caps_.unified_memory);
     if (!buffer->memory())
-      fail(ErrorCode::OutOfMemory, "buffer {}: cannot allocate {} bytes of {} memory", name, bytes, memory_kind_name(kind));
+      fail(ErrorCode::OutOfMemory, "buffer {}: cannot allocate {} bytes of {} memory", name, bytes,
+           memory_kind_name(kind));
     return buffer;
   }
 
@@ -102,7 +105,8 @@ class NullDevice final : public Device {
 
   void wait(Ticket ticket, double) override {
     if (ticket > submissions_)
-      fail(ErrorCode::InvalidArgument, "ticket {} was never submitted; the last one is {}", ticket, submissions_.load());
+      fail(ErrorCode::InvalidArgument, "ticket {} was never submitted; the last one is {}", ticket,
+           submissions_.load());
   }
   bool done(Ticket ticket) override { return ticket <= submissions_; }
   std::vector<double> timestamps(std::uint32_t count) override { return std::vector<double>(count, 0.0); }

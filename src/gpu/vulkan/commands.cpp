@@ -47,12 +47,14 @@ class Recorder {
   void run(std::span<const Command> commands) {
     create_pools(commands);
     VkCommandBufferBeginInfo begin{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
-    begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;  // submitted again while an earlier submission still runs
+    begin.flags =
+        VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;  // submitted again while an earlier submission still runs
     core_.check(fn_.vkBeginCommandBuffer(list_.commands, &begin), what("vkBeginCommandBuffer"));
     reset_timestamps(commands);
     barrier(kWork | VK_PIPELINE_STAGE_HOST_BIT, kWrites | VK_ACCESS_HOST_WRITE_BIT, kWork, kReads | kWrites);
     for (const Command& command : commands) std::visit(*this, command);
-    if (host_reads_) barrier(kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+    if (host_reads_)
+      barrier(kWork, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
     core_.check(fn_.vkEndCommandBuffer(list_.commands), what("vkEndCommandBuffer"));
   }
 
@@ -108,7 +110,8 @@ class Recorder {
     allocate.commandPool = list_.pool;
     allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
     allocate.commandBufferCount = 1;
-    core_.check(fn_.vkAllocateCommandBuffers(core_.device(), &allocate, &list_.commands), what("vkAllocateCommandBuffers"));
+    core_.check(fn_.vkAllocateCommandBuffers(core_.device(), &allocate, &list_.commands),
+                what("vkAllocateCommandBuffers"));
     core_.set_name(VK_OBJECT_TYPE_COMMAND_BUFFER, reinterpret_cast<std::uint64_t>(list_.commands), name_);
     if (sets == 0) return;
     const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, std::max(1u, buffers)};
@@ -167,7 +170,8 @@ class Recorder {
       writes_[i].pBufferInfo = &infos_[i];
     }
     if (!writes_.empty())
-      fn_.vkUpdateDescriptorSets(core_.device(), static_cast<std::uint32_t>(writes_.size()), writes_.data(), 0, nullptr);
+      fn_.vkUpdateDescriptorSets(core_.device(), static_cast<std::uint32_t>(writes_.size()), writes_.data(), 0,
+                                 nullptr);
     return set;
   }
 

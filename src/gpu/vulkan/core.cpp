@@ -8,7 +8,8 @@
 
 namespace aeshna::gpu::vk {
 
-Core::Core(MembersOnly, NativeHandles handles, Caps restricted) : native(std::move(handles)), caps(std::move(restricted)) {
+Core::Core(MembersOnly, NativeHandles handles, Caps restricted)
+    : native(std::move(handles)), caps(std::move(restricted)) {
   load_device_table(fn, native.instance->fn().vkGetDeviceProcAddr, native.device);
 }
 
@@ -43,7 +44,8 @@ void Core::create_allocator() {
   info.physicalDevice = native.physical;
   info.device = native.device;
   info.pVulkanFunctions = &functions;
-  // Small blocks: what the driver reports as used stays close to what tensors need. Arenas get allocations of their own.
+  // Small blocks: what the driver reports as used stays close to what tensors need. Arenas get allocations of their
+  // own.
   info.preferredLargeHeapBlockSize = 32ull << 20;
   if (native.plan.memory_budget) info.flags |= VMA_ALLOCATOR_CREATE_EXT_MEMORY_BUDGET_BIT;
   check(vmaCreateAllocator(&info, &allocator), "vmaCreateAllocator");

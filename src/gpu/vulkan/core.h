@@ -1,6 +1,6 @@
 #pragma once
-// The native objects behind one gpu::Device. Device creation (which handles to make) is apart from adoption (what Aeshna builds
-// over handles that exist), so that a host program's device can be adopted later.
+// The native objects behind one gpu::Device. Device creation (which handles to make) is apart from adoption (what
+// Aeshna builds over handles that exist), so that a host program's device can be adopted later.
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -77,7 +77,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void retire(std::function<void()> destroy);
   /// Drops what finished submissions kept alive.
   void collect();
-  /// Waits for the last submission at the end of the device's life. False when it hangs: then nothing is destroyed, ever.
+  /// Waits for the last submission at the end of the device's life. False when it hangs: then nothing is destroyed,
+  /// ever.
   bool drain();
 
   // ---- pipeline_cache.cpp ----

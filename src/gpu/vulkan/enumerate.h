@@ -12,7 +12,8 @@ struct FoundDevice {
   VkDriverId driver = VK_DRIVER_ID_MAX_ENUM;
 };
 
-/// One entry per GPU: of several drivers that show the same UUID the usable and better one stays. Numbers the rest. Pure.
+/// One entry per GPU: of several drivers that show the same UUID the usable and better one stays. Numbers the rest.
+/// Pure.
 std::vector<FoundDevice> deduplicate(std::vector<FoundDevice> found);
 
 std::vector<FoundDevice> enumerate(const Instance& instance);

@@ -36,9 +36,9 @@ void query_properties(DeviceFacts& facts, const InstanceTable& fn, VkPhysicalDev
 
   facts.v11.pNext = facts.v12.pNext = facts.subgroup_size.pNext = nullptr;
   facts.max_buffer_size = maintenance4.maxBufferSize;
-  facts.compute_units =
-      std::max({nv.shaderSMCount, amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray,
-                arm.shaderCoreCount});
+  facts.compute_units = std::max(
+      {nv.shaderSMCount, amd.shaderEngineCount * amd.shaderArraysPerEngineCount * amd.computeUnitsPerShaderArray,
+       arm.shaderCoreCount});
 }
 
 }  // namespace

@@ -56,8 +56,10 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
 
 VkDebugUtilsMessengerCreateInfoEXT messenger_info(Messages& messages) {
   VkDebugUtilsMessengerCreateInfoEXT info{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
-  info.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
-  info.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;  // "general" is the loader's talk about other drivers
+  info.messageSeverity =
+      VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
+  info.messageType =
+      VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;  // "general" is the loader's talk about other drivers
   info.pfnUserCallback = on_message;
   info.pUserData = &messages;
   return info;
@@ -87,14 +89,15 @@ std::string Messages::take() {
 std::shared_ptr<Instance> Instance::create(PFN_vkGetInstanceProcAddr loader, bool validation) {
   if (!loader)
     fail(ErrorCode::NoDevice,
-         "no Vulkan loader on this machine (libvulkan.so.1, vulkan-1.dll or libvulkan.dylib); install your GPU vendor's driver, "
+         "no Vulkan loader on this machine (libvulkan.so.1, vulkan-1.dll or libvulkan.dylib); install your GPU "
+         "vendor's driver, "
          "or Mesa's software driver with the package mesa-vulkan-drivers");
   const auto version_of = load<PFN_vkEnumerateInstanceVersion>(loader, VK_NULL_HANDLE, "vkEnumerateInstanceVersion");
   std::uint32_t version = VK_API_VERSION_1_0;
   if (version_of) version_of(&version);
   if (version < VK_API_VERSION_1_2)
-    fail(ErrorCode::NoDevice, "the Vulkan loader is version {}.{}, Aeshna needs 1.2 or newer", VK_API_VERSION_MAJOR(version),
-         VK_API_VERSION_MINOR(version));
+    fail(ErrorCode::NoDevice, "the Vulkan loader is version {}.{}, Aeshna needs 1.2 or newer",
+         VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version));
 
   std::shared_ptr<Instance> instance(new Instance);
   instance->loader_ = loader;
@@ -121,12 +124,13 @@ std::shared_ptr<Instance> Instance::create(PFN_vkGetInstanceProcAddr loader, boo
   VkDebugUtilsMessengerCreateInfoEXT messenger = messenger_info(instance->messages_);
   if (validation) {
     if (!has_layer(loader, kValidationLayer))
-      fail(ErrorCode::Unsupported, "validation was asked for, but {} is not installed (package vulkan-validationlayers)",
-           kValidationLayer);
+      fail(ErrorCode::Unsupported,
+           "validation was asked for, but {} is not installed (package vulkan-validationlayers)", kValidationLayer);
     const auto of_layer = instance_extensions(loader, kValidationLayer);
     if (!has(of_layer, VK_EXT_LAYER_SETTINGS_EXTENSION_NAME))
-      fail(ErrorCode::Unsupported, "the installed {} is too old: it lacks {}, which turns its synchronization checks on",
-           kValidationLayer, VK_EXT_LAYER_SETTINGS_EXTENSION_NAME);
+      fail(ErrorCode::Unsupported,
+           "the installed {} is too old: it lacks {}, which turns its synchronization checks on", kValidationLayer,
+           VK_EXT_LAYER_SETTINGS_EXTENSION_NAME);
     layers.push_back(kValidationLayer);
     extensions.push_back(VK_EXT_LAYER_SETTINGS_EXTENSION_NAME);
     extensions.push_back(VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
@@ -149,7 +153,8 @@ std::shared_ptr<Instance> Instance::create(PFN_vkGetInstanceProcAddr loader, boo
   const auto create_instance = load<PFN_vkCreateInstance>(loader, VK_NULL_HANDLE, "vkCreateInstance");
   const VkResult result = create_instance(&info, nullptr, &instance->handle_);
   if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
-    fail(ErrorCode::NoDevice, "the Vulkan loader found no driver on this machine (vkCreateInstance: {})", result_name(result));
+    fail(ErrorCode::NoDevice, "the Vulkan loader found no driver on this machine (vkCreateInstance: {})",
+         result_name(result));
   check(result, "vkCreateInstance");
 
 #define AESHNA_LOAD(name) instance->fn_.name = load<PFN_##name>(loader, instance->handle_, #name);

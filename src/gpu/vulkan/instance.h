@@ -12,22 +12,22 @@ namespace aeshna::gpu::vk {
 
 /// Functions of one instance. volk's are global, so they cannot serve two instances.
 struct InstanceTable {
-#define AESHNA_INSTANCE_FUNCTIONS(X)              \
-  X(vkDestroyInstance)                            \
-  X(vkEnumeratePhysicalDevices)                   \
-  X(vkEnumerateDeviceExtensionProperties)         \
-  X(vkGetPhysicalDeviceProperties)                \
-  X(vkGetPhysicalDeviceProperties2)               \
-  X(vkGetPhysicalDeviceFeatures2)                 \
-  X(vkGetPhysicalDeviceMemoryProperties2)         \
-  X(vkGetPhysicalDeviceQueueFamilyProperties)     \
+#define AESHNA_INSTANCE_FUNCTIONS(X)                   \
+  X(vkDestroyInstance)                                 \
+  X(vkEnumeratePhysicalDevices)                        \
+  X(vkEnumerateDeviceExtensionProperties)              \
+  X(vkGetPhysicalDeviceProperties)                     \
+  X(vkGetPhysicalDeviceProperties2)                    \
+  X(vkGetPhysicalDeviceFeatures2)                      \
+  X(vkGetPhysicalDeviceMemoryProperties2)              \
+  X(vkGetPhysicalDeviceQueueFamilyProperties)          \
   X(vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR) \
-  X(vkCreateDevice)                               \
-  X(vkGetDeviceProcAddr)                          \
-  X(vkCreateDebugUtilsMessengerEXT)               \
-  X(vkDestroyDebugUtilsMessengerEXT)              \
-  X(vkSetDebugUtilsObjectNameEXT)                 \
-  X(vkCmdBeginDebugUtilsLabelEXT)                 \
+  X(vkCreateDevice)                                    \
+  X(vkGetDeviceProcAddr)                               \
+  X(vkCreateDebugUtilsMessengerEXT)                    \
+  X(vkDestroyDebugUtilsMessengerEXT)                   \
+  X(vkSetDebugUtilsObjectNameEXT)                      \
+  X(vkCmdBeginDebugUtilsLabelEXT)                      \
   X(vkCmdEndDebugUtilsLabelEXT)
 #define AESHNA_DECLARE(name) PFN_##name name = nullptr;
   AESHNA_INSTANCE_FUNCTIONS(AESHNA_DECLARE)
@@ -49,8 +49,8 @@ class Messages {
 
 class Instance {
  public:
-  /// `loader` from find_loader(). Throws Error(NoDevice) when it is null or the loader finds no driver, Error(Unsupported) when
-  /// validation is asked for and the layer is missing.
+  /// `loader` from find_loader(). Throws Error(NoDevice) when it is null or the loader finds no driver,
+  /// Error(Unsupported) when validation is asked for and the layer is missing.
   static std::shared_ptr<Instance> create(PFN_vkGetInstanceProcAddr loader, bool validation);
   ~Instance();
   Instance(const Instance&) = delete;

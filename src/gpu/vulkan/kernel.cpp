@@ -44,8 +44,9 @@ std::shared_ptr<Kernel> create_kernel(const std::shared_ptr<Core>& core, const K
   if (desc.spirv.size() < kSpirvHeaderWords || desc.spirv[0] != kSpirvMagic)
     fail(ErrorCode::InvalidArgument, "kernel {}: its {} words are no SPIR-V module", desc.name, desc.spirv.size());
   if (desc.full_subgroups && desc.local[0] % plan.native_subgroup_size != 0)
-    fail(ErrorCode::InvalidArgument, "kernel {}: full subgroups need a workgroup width that is a multiple of {}, not {}",
-         desc.name, plan.native_subgroup_size, desc.local[0]);
+    fail(ErrorCode::InvalidArgument,
+         "kernel {}: full subgroups need a workgroup width that is a multiple of {}, not {}", desc.name,
+         plan.native_subgroup_size, desc.local[0]);
 
   ShaderModule module{*core};
   VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
@@ -74,9 +75,11 @@ std::shared_ptr<Kernel> create_kernel(const std::shared_ptr<Core>& core, const K
   const VkResult result =
       core->fn.vkCreateComputePipelines(core->device(), core->pipeline_cache, 1, &info, nullptr, &native.pipeline);
   if (result == VK_ERROR_DEVICE_LOST) core->check(result, std::format("kernel {}", desc.name));
-  // Drivers answer with all kinds of results when their compiler gives up, and one is known to succeed with a null pipeline.
+  // Drivers answer with all kinds of results when their compiler gives up, and one is known to succeed with a null
+  // pipeline.
   if (result != VK_SUCCESS || !native.pipeline)
-    fail(ErrorCode::Unsupported, "kernel {}: the driver cannot build its pipeline ({})", desc.name, result_name(result));
+    fail(ErrorCode::Unsupported, "kernel {}: the driver cannot build its pipeline ({})", desc.name,
+         result_name(result));
   core->set_name(VK_OBJECT_TYPE_PIPELINE, reinterpret_cast<std::uint64_t>(native.pipeline), desc.name);
   auto kernel = std::make_shared<VulkanKernel>(core, desc, native);
   core->check_messages();

@@ -11,7 +11,8 @@ namespace aeshna::gpu::vk {
 
 class VulkanBuffer final : public Buffer, public std::enable_shared_from_this<VulkanBuffer> {
  public:
-  VulkanBuffer(std::shared_ptr<Core> core, std::uint64_t bytes, VkBuffer handle, VmaAllocation memory, std::byte* mapped)
+  VulkanBuffer(std::shared_ptr<Core> core, std::uint64_t bytes, VkBuffer handle, VmaAllocation memory,
+               std::byte* mapped)
       : core_(std::move(core)), bytes_(bytes), handle_(handle), memory_(memory), mapped_(mapped) {}
   ~VulkanBuffer() override {
     // A submission in flight may use it even if nobody recorded it as an owner.
@@ -34,7 +35,8 @@ class VulkanBuffer final : public Buffer, public std::enable_shared_from_this<Vu
 namespace {
 
 VmaAllocationCreateInfo allocation_info(MemoryKind kind, bool unified) {
-  constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+                                  cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   constexpr VkMemoryPropertyFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   VmaAllocationCreateInfo info{};
   switch (kind) {
@@ -76,7 +78,8 @@ std::shared_ptr<Buffer> create_buffer(const std::shared_ptr<Core>& core, std::ui
   if (result == VK_ERROR_DEVICE_LOST) core->check(result, std::format("buffer {}", name));
   if (result != VK_SUCCESS) {
     std::string used;
-    if (const auto in_use = memory_in_use(*core)) used = std::format("; this process uses {} bytes of the device", *in_use);
+    if (const auto in_use = memory_in_use(*core))
+      used = std::format("; this process uses {} bytes of the device", *in_use);
     fail(ErrorCode::OutOfMemory, "buffer {}: cannot allocate {} bytes of {} memory ({}){}", name, bytes,
          memory_kind_name(kind), result_name(result), used);
   }

@@ -19,11 +19,15 @@ int driver_rank(VkDriverId driver) {
     case VK_DRIVER_ID_NVIDIA_PROPRIETARY:
     case VK_DRIVER_ID_MESA_RADV:
     case VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA:
-    case VK_DRIVER_ID_INTEL_PROPRIETARY_WINDOWS: return 0;
+    case VK_DRIVER_ID_INTEL_PROPRIETARY_WINDOWS:
+      return 0;
     case VK_DRIVER_ID_AMD_PROPRIETARY:
-    case VK_DRIVER_ID_AMD_OPEN_SOURCE: return 1;
-    case VK_DRIVER_ID_MESA_DOZEN: return 3;  // a layer over Direct3D 12
-    default: return 2;
+    case VK_DRIVER_ID_AMD_OPEN_SOURCE:
+      return 1;
+    case VK_DRIVER_ID_MESA_DOZEN:
+      return 3;  // a layer over Direct3D 12
+    default:
+      return 2;
   }
 }
 
@@ -39,7 +43,8 @@ std::vector<FoundDevice> deduplicate(std::vector<FoundDevice> found) {
   for (FoundDevice& device : found) {
     const std::string& uuid = device.plan.info.uuid;
     const bool has_uuid = uuid.find_first_not_of('0') != std::string::npos;  // some drivers leave it zero, or have none
-    const auto same = std::ranges::find_if(distinct, [&](const auto& d) { return has_uuid && d.plan.info.uuid == uuid; });
+    const auto same =
+        std::ranges::find_if(distinct, [&](const auto& d) { return has_uuid && d.plan.info.uuid == uuid; });
     if (same == distinct.end()) {
       distinct.push_back(std::move(device));
     } else if (better(device, *same)) {
@@ -76,7 +81,8 @@ NativeHandles choose_device(PFN_vkGetInstanceProcAddr loader, const DeviceReques
   handles.instance = Instance::create(loader, request.validation);
   std::vector<FoundDevice> found = enumerate(*handles.instance);
   if (found.empty())
-    fail(ErrorCode::NoDevice, "the Vulkan loader found no device (is a driver installed, and may this user open /dev/dri?)");
+    fail(ErrorCode::NoDevice,
+         "the Vulkan loader found no device (is a driver installed, and may this user open /dev/dri?)");
   std::vector<DeviceInfo> infos;
   for (const FoundDevice& device : found) infos.push_back(device.plan.info);
   FoundDevice& chosen = found[select_device(infos, request.selector)];
@@ -101,11 +107,14 @@ void create_device(NativeHandles& handles) {
   const InstanceTable& fn = handles.instance->fn();
   const VkResult result = fn.vkCreateDevice(handles.physical, &info, nullptr, &handles.device);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
-    fail(ErrorCode::OutOfMemory, "device {} cannot be opened (vkCreateDevice: {})", handles.plan.info.name, result_name(result));
+    fail(ErrorCode::OutOfMemory, "device {} cannot be opened (vkCreateDevice: {})", handles.plan.info.name,
+         result_name(result));
   if (result != VK_SUCCESS)
-    fail(ErrorCode::NoDevice, "device {} cannot be opened (vkCreateDevice: {})", handles.plan.info.name, result_name(result));
+    fail(ErrorCode::NoDevice, "device {} cannot be opened (vkCreateDevice: {})", handles.plan.info.name,
+         result_name(result));
   handles.owns_device = true;
-  const auto get_queue = reinterpret_cast<PFN_vkGetDeviceQueue>(fn.vkGetDeviceProcAddr(handles.device, "vkGetDeviceQueue"));
+  const auto get_queue =
+      reinterpret_cast<PFN_vkGetDeviceQueue>(fn.vkGetDeviceProcAddr(handles.device, "vkGetDeviceQueue"));
   get_queue(handles.device, handles.plan.queue_family, 0, &handles.queue);
 }
 

@@ -1,5 +1,5 @@
-// The driver's pipeline cache on disk. Drivers are known to crash on damaged data, so the file carries a header and a hash of
-// our own, and nothing unproven reaches the driver.
+// The driver's pipeline cache on disk. Drivers are known to crash on damaged data, so the file carries a header and a
+// hash of our own, and nothing unproven reaches the driver.
 //
 //   offset  bytes
 //        0      8  "AESHNAPC"

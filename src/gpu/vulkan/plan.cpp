@@ -16,16 +16,22 @@ std::string hex(const std::uint8_t (&bytes)[N]) {
 }
 
 std::string version_text(std::uint32_t version) {
-  return std::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version), VK_API_VERSION_PATCH(version));
+  return std::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                     VK_API_VERSION_PATCH(version));
 }
 
 DeviceInfo::Kind kind_of(VkPhysicalDeviceType type) {
   switch (type) {
-    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return DeviceInfo::Kind::Discrete;
-    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return DeviceInfo::Kind::Integrated;
-    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return DeviceInfo::Kind::Virtual;
-    case VK_PHYSICAL_DEVICE_TYPE_CPU: return DeviceInfo::Kind::Software;
-    default: return DeviceInfo::Kind::Other;
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+      return DeviceInfo::Kind::Discrete;
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+      return DeviceInfo::Kind::Integrated;
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+      return DeviceInfo::Kind::Virtual;
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+      return DeviceInfo::Kind::Software;
+    default:
+      return DeviceInfo::Kind::Other;
   }
 }
 
@@ -61,14 +67,22 @@ bool is_unified(const DeviceFacts& facts) {
 
 std::optional<DType> component_dtype(VkComponentTypeKHR type) {
   switch (type) {
-    case VK_COMPONENT_TYPE_FLOAT16_KHR: return DType::f16;
-    case VK_COMPONENT_TYPE_FLOAT32_KHR: return DType::f32;
-    case VK_COMPONENT_TYPE_FLOAT64_KHR: return DType::f64;
-    case VK_COMPONENT_TYPE_SINT8_KHR: return DType::i8;
-    case VK_COMPONENT_TYPE_SINT32_KHR: return DType::i32;
-    case VK_COMPONENT_TYPE_UINT8_KHR: return DType::u8;
-    case VK_COMPONENT_TYPE_UINT32_KHR: return DType::u32;
-    default: return std::nullopt;
+    case VK_COMPONENT_TYPE_FLOAT16_KHR:
+      return DType::f16;
+    case VK_COMPONENT_TYPE_FLOAT32_KHR:
+      return DType::f32;
+    case VK_COMPONENT_TYPE_FLOAT64_KHR:
+      return DType::f64;
+    case VK_COMPONENT_TYPE_SINT8_KHR:
+      return DType::i8;
+    case VK_COMPONENT_TYPE_SINT32_KHR:
+      return DType::i32;
+    case VK_COMPONENT_TYPE_UINT8_KHR:
+      return DType::u8;
+    case VK_COMPONENT_TYPE_UINT32_KHR:
+      return DType::u32;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -85,8 +99,8 @@ std::vector<CoopMatrixShape> coop_shapes(const std::vector<VkCooperativeMatrixPr
   return shapes;
 }
 
-/// Compute units where no extension tells them, and ceilings per kind of device. They only steer the choice among variants
-/// that are all correct, and the size of chunks, which is corrected by measurement.
+/// Compute units where no extension tells them, and ceilings per kind of device. They only steer the choice among
+/// variants that are all correct, and the size of chunks, which is corrected by measurement.
 void estimate_speed(Caps& caps, const DeviceFacts& facts) {
   caps.compute_units = facts.compute_units;
   switch (kind_of(facts.properties.deviceType)) {
@@ -120,7 +134,8 @@ Caps caps_of(const DeviceFacts& facts, const Features& enabled) {
   caps.max_buffer_size = facts.max_buffer_size ? facts.max_buffer_size : facts.v11.maxMemoryAllocationSize;
   if (facts.v11.maxMemoryAllocationSize)
     caps.max_buffer_size = std::min<std::uint64_t>(caps.max_buffer_size, facts.v11.maxMemoryAllocationSize);
-  caps.storage_alignment = static_cast<std::uint32_t>(std::max<VkDeviceSize>(limits.minStorageBufferOffsetAlignment, 4));
+  caps.storage_alignment =
+      static_cast<std::uint32_t>(std::max<VkDeviceSize>(limits.minStorageBufferOffsetAlignment, 4));
   for (int i = 0; i < 3; ++i) {
     caps.max_groups[i] = limits.maxComputeWorkGroupCount[i];
     caps.max_local[i] = limits.maxComputeWorkGroupSize[i];
@@ -128,13 +143,13 @@ Caps caps_of(const DeviceFacts& facts, const Features& enabled) {
   caps.max_invocations = limits.maxComputeWorkGroupInvocations;
   caps.shared_bytes = limits.maxComputeSharedMemorySize;
   caps.push_bytes = limits.maxPushConstantsSize;
-  caps.max_storage_buffers = std::min({limits.maxPerStageDescriptorStorageBuffers, limits.maxPerStageResources,
-                                       limits.maxDescriptorSetStorageBuffers});
+  caps.max_storage_buffers = std::min(
+      {limits.maxPerStageDescriptorStorageBuffers, limits.maxPerStageResources, limits.maxDescriptorSetStorageBuffers});
   const bool in_compute = facts.v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT;
   const auto operations = facts.v11.subgroupSupportedOperations;
   caps.subgroup_size = in_compute ? facts.v11.subgroupSize : 1;
-  caps.subgroup_arithmetic = in_compute && (operations & VK_SUBGROUP_FEATURE_BASIC_BIT) &&
-                             (operations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
+  caps.subgroup_arithmetic =
+      in_compute && (operations & VK_SUBGROUP_FEATURE_BASIC_BIT) && (operations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT);
   caps.storage_8bit = enabled.v12.storageBuffer8BitAccess && enabled.v12.shaderInt8;
   caps.storage_16bit = enabled.v11.storageBuffer16BitAccess;
   caps.f16_arithmetic = enabled.v12.shaderFloat16;
@@ -193,7 +208,9 @@ VkPhysicalDeviceFeatures2 Features::chain() {
   return head;
 }
 
-bool DeviceFacts::has_extension(std::string_view name) const { return std::ranges::find(extensions, name) != extensions.end(); }
+bool DeviceFacts::has_extension(std::string_view name) const {
+  return std::ranges::find(extensions, name) != extensions.end();
+}
 
 DevicePlan plan_device(const DeviceFacts& facts) {
   DevicePlan plan;

@@ -65,7 +65,8 @@ struct DevicePlan {
 
 DeviceFacts query_facts(const Instance& instance, VkPhysicalDevice device);
 
-/// Pure. A device below the floor (Vulkan 1.2, a compute queue, timeline semaphores) gets info.usable = false and the reason.
+/// Pure. A device below the floor (Vulkan 1.2, a compute queue, timeline semaphores) gets info.usable = false and the
+/// reason.
 DevicePlan plan_device(const DeviceFacts& facts);
 
 }  // namespace aeshna::gpu::vk

@@ -50,8 +50,9 @@ void Core::wait(Ticket ticket, double timeout_s) {
   const double seconds = std::isnan(timeout_s) ? 0 : std::clamp(timeout_s, 0.0, max_seconds);
   const VkResult result = fn.vkWaitSemaphores(device(), &info, static_cast<std::uint64_t>(seconds * 1e9));
   if (result == VK_TIMEOUT)
-    lose(std::format("submission {} did not finish within the timeout of {} s (a hung kernel, or a chunk that takes too long)",
-                     ticket, timeout_s));
+    lose(std::format(
+        "submission {} did not finish within the timeout of {} s (a hung kernel, or a chunk that takes too long)",
+        ticket, timeout_s));
   check(result, "vkWaitSemaphores");
   collect();
 }

@@ -8,7 +8,8 @@ namespace aeshna::gpu::vk {
 std::string result_name(VkResult result) {
   switch (result) {
 #define AESHNA_RESULT(name) \
-  case name: return #name;
+  case name:                \
+    return #name;
     AESHNA_RESULT(VK_SUCCESS)
     AESHNA_RESULT(VK_NOT_READY)
     AESHNA_RESULT(VK_TIMEOUT)
@@ -31,20 +32,25 @@ std::string result_name(VkResult result) {
     AESHNA_RESULT(VK_ERROR_INVALID_SHADER_NV)
     AESHNA_RESULT(VK_ERROR_NOT_PERMITTED_KHR)
 #undef AESHNA_RESULT
-    default: return std::format("VkResult {}", static_cast<int>(result));
+    default:
+      return std::format("VkResult {}", static_cast<int>(result));
   }
 }
 
 void check(VkResult result, std::string_view what) {
   switch (result) {
-    case VK_SUCCESS: return;
+    case VK_SUCCESS:
+      return;
     case VK_ERROR_OUT_OF_HOST_MEMORY:
     case VK_ERROR_OUT_OF_DEVICE_MEMORY:
     case VK_ERROR_TOO_MANY_OBJECTS:
     case VK_ERROR_FRAGMENTED_POOL:
-    case VK_ERROR_OUT_OF_POOL_MEMORY: fail(ErrorCode::OutOfMemory, "{}: {}", what, result_name(result));
-    case VK_ERROR_DEVICE_LOST: fail(ErrorCode::DeviceLost, "{}: {}", what, result_name(result));
-    default: fail(ErrorCode::Unsupported, "{}: {}", what, result_name(result));
+    case VK_ERROR_OUT_OF_POOL_MEMORY:
+      fail(ErrorCode::OutOfMemory, "{}: {}", what, result_name(result));
+    case VK_ERROR_DEVICE_LOST:
+      fail(ErrorCode::DeviceLost, "{}: {}", what, result_name(result));
+    default:
+      fail(ErrorCode::Unsupported, "{}: {}", what, result_name(result));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Vulkan through volk: the loader is opened at run time and every call goes through a table of one instance or one device,
-// since a host program may use Vulkan (and volk) too.
+// Vulkan through volk: the loader is opened at run time and every call goes through a table of one instance or one
+// device, since a host program may use Vulkan (and volk) too.
 #include <string>
 #include <string_view>
 
@@ -15,8 +15,8 @@ namespace aeshna::gpu::vk {
 /// "VK_ERROR_DEVICE_LOST"; "VkResult -1234" for values this build does not know.
 std::string result_name(VkResult result);
 
-/// Throws for anything but VK_SUCCESS: out-of-memory results become Error(OutOfMemory), the rest Error(Unsupported). A lost
-/// device is noticed by Core::check, which remembers it.
+/// Throws for anything but VK_SUCCESS: out-of-memory results become Error(OutOfMemory), the rest Error(Unsupported). A
+/// lost device is noticed by Core::check, which remembers it.
 void check(VkResult result, std::string_view what);
 
 /// Entry point of the loader; null when this machine has none. Thread-safe.

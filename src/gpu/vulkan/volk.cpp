@@ -1,5 +1,5 @@
-// The one file with volk's implementation. Its symbols are hidden; of its global function pointers only the loader's entry
-// points and vkGetDeviceProcAddr are ever set, and those are the same for every instance of the process.
+// The one file with volk's implementation. Its symbols are hidden; of its global function pointers only the loader's
+// entry points and vkGetDeviceProcAddr are ever set, and those are the same for every instance of the process.
 #include <mutex>
 
 #define VOLK_IMPLEMENTATION
