@@ -1,6 +1,9 @@
 // f32 matrix products: TFLOP/s of the kernels that the compiler would choose, and with --sweep of every variant and split.
 // bench/matmul.py does the same products with PyTorch.
-//   bench_matmul [--device SEL] [--json FILE] [--shapes MxNxK,...] [--sweep] [--check]
+//   bench_matmul [--device SEL] [--json FILE] [--shapes MxNxK,...] [--sweep [--try BMxBNxBKxTMxTNxSTAGES,...]] [--check]
+//   bench_matmul --choose UNITS [--shapes MxNxK,...]
+// --try: more tiles for the sweep than the compiler has. --choose: no device; the variant that would be chosen for each product on
+// one with so many compute units, to compare with the times of a sweep.
 // NN: B is [K, N]; NT: B is [N, K], as Linear weights are. Times are those of one product among dependent ones: a barrier
 // stands between repetitions, and inputs stay in cache where they fit.
 #include <algorithm>
@@ -268,11 +271,12 @@ class Bench {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& caps) {
+std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& caps, std::span<const TileVariant> more) {
   std::vector<Candidate> candidates;
   for (const std::uint32_t parts : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u}) {
     if (kernel.k < parts * 32) continue;
     for (const TileVariant& v : tile_variants()) candidates.push_back(tile_candidate(kernel, caps, v, parts));
+    for (const TileVariant& v : more) candidates.push_back(tile_candidate(kernel, caps, v, parts));
     for (const GemvVariant& v : gemv_variants()) {
       if (std::min(kernel.space[0], kernel.space[1]) <= kGemvRows)
         candidates.push_back(gemv_candidate(kernel, caps, v, parts));
@@ -285,7 +289,9 @@ std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& cap
 struct Options {
   std::string device, json;
   std::vector<Problem> problems;
+  std::vector<TileVariant> more;
   bool sweep = false, check = false;
+  std::uint32_t choose = 0;  ///< compute units of a device that is not there
 };
 
 Options parse(int argc, char** argv) {
@@ -294,7 +300,7 @@ Options parse(int argc, char** argv) {
     if (i + 1 >= argc) fail(ErrorCode::InvalidArgument, "{} needs a value", argv[i]);
     return argv[++i];
   };
-  std::string shapes;
+  std::string shapes, tiles;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg == "--device")
@@ -303,6 +309,10 @@ Options parse(int argc, char** argv) {
       options.json = value(i);
     else if (arg == "--shapes")
       shapes = value(i);
+    else if (arg == "--try")
+      tiles = value(i);
+    else if (arg == "--choose")
+      options.choose = static_cast<std::uint32_t>(std::max(1, std::atoi(value(i).c_str())));
     else if (arg == "--sweep")
       options.sweep = true;
     else if (arg == "--check")
@@ -321,13 +331,40 @@ Options parse(int argc, char** argv) {
       fail(ErrorCode::InvalidArgument, "'{}' is not MxNxK", shape);
     list.push_back({m, n, k});
   }
+  std::istringstream more(tiles);
+  for (std::string tile; std::getline(more, tile, ',');) {
+    TileVariant v{};
+    if (std::sscanf(tile.c_str(), "%ux%ux%ux%ux%ux%u", &v.bm, &v.bn, &v.bk, &v.tm, &v.tn, &v.stages) != 6)
+      fail(ErrorCode::InvalidArgument, "'{}' is not BMxBNxBKxTMxTNxSTAGES", tile);
+    options.more.push_back(v);
+  }
   for (const auto& [m, n, k] : list) {
     for (const bool transposed : {false, true}) options.problems.push_back({m, n, k, transposed});
   }
   return options;
 }
 
+/// The first usable kernel of the compiler's choice.
+KernelSpec chosen_spec(const FusedKernel& kernel, const Problem& problem, const Caps& caps) {
+  const std::vector<Candidate> candidates = lower_matmul(kernel, caps);
+  const auto usable = std::ranges::find_if(candidates, [](const Candidate& c) { return c.rejected.empty(); });
+  if (usable == candidates.end()) fail(ErrorCode::Unsupported, "no kernel for {}", problem.name());
+  return usable->spec;
+}
+
+int choose(const Options& options) {
+  Caps caps;
+  caps.compute_units = options.choose;
+  caps.shared_bytes = 49152;
+  for (const Problem& problem : options.problems) {
+    const KernelSpec spec = chosen_spec(fused(problem), problem, caps);
+    std::printf("%s: %s %s\n", problem.name().c_str(), spec.family.c_str(), spec.variant.c_str());
+  }
+  return 0;
+}
+
 int run(const Options& options) {
+  if (options.choose > 0) return choose(options);
   const Device device({.selector = options.device, .caps = {}});
   Bench bench(device.impl());
   const bool software = device.info().kind == DeviceInfo::Kind::Software;
@@ -340,10 +377,7 @@ int run(const Options& options) {
   for (const Problem& problem : options.problems) {
     if (software && problem.flops() > 3e9) continue;  // minutes each
     const FusedKernel kernel = fused(problem);
-    std::vector<Candidate> candidates = lower_matmul(kernel, bench.caps());
-    const auto usable = std::ranges::find_if(candidates, [](const Candidate& c) { return c.rejected.empty(); });
-    if (usable == candidates.end()) fail(ErrorCode::Unsupported, "no kernel for {}", problem.name());
-    const KernelSpec chosen = usable->spec;
+    const KernelSpec chosen = chosen_spec(kernel, problem, bench.caps());
     bench.set_problem(problem);
     const Timing timing = bench.time(chosen, samples, sample_us);
     const double error = options.check ? bench.error(chosen) : 0;
@@ -360,7 +394,7 @@ int run(const Options& options) {
                              {"wall_us", timing.wall_us},
                              {"variant", chosen.family + " " + chosen.variant}};
     if (options.sweep) {
-      candidates = all_candidates(kernel, bench.caps());
+      const std::vector<Candidate> candidates = all_candidates(kernel, bench.caps(), options.more);
       bench.build(candidates);
       std::vector<std::pair<double, std::string>> times;
       for (const Candidate& candidate : candidates) {

@@ -44,7 +44,8 @@ int main() try {
   const Weights weights(descent, {.device = device});
   Session mover = compile(descent, weights);
   for (int step = 0; step < 2000; ++step) mover.step();
-  std::printf("f = %.2e at (%.4f, %.4f) after 2000 steps\n", mover.read_scalar("f"), weights.get("px").at(0), weights.get("py").at(0));
+  std::printf("f = %.2e at (%.4f, %.4f) after 2000 steps\n", mover.read_scalar("f"), weights.get("px").at(0),
+              weights.get("py").at(0));
 } catch (const Error& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return 1;

@@ -9,7 +9,8 @@
 using namespace aeshna;
 
 int main(int argc, char** argv) try {
-  const std::vector<float> points = {1, 2, 2, 1, 2, 3, 3, 2, -1, -2, -2, -1, -2, -3, -3, -2};  // eight of two coordinates
+  const std::vector<float> points = {1,  2,  2,  1,  2,  3,  3,  2,
+                                     -1, -2, -2, -1, -2, -3, -3, -2};  // eight of two coordinates
   const std::vector<std::int32_t> classes = {1, 1, 1, 1, 0, 0, 0, 0};
   const std::filesystem::path file = argc > 1 ? argv[1] : "functional_check.safetensors";
   const Device device;
@@ -50,8 +51,10 @@ int main(int argc, char** argv) try {
   session.step();
   const Literal predicted = session.read_literal("class");
   int right = 0;
-  for (std::size_t i = 0; i < classes.size(); ++i) right += predicted.at(static_cast<std::int64_t>(i)) == classes[i] ? 1 : 0;
-  std::printf("fresh inference session on %s classifies %d/8 on %s\n", file.string().c_str(), right, device.info().name.c_str());
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    right += predicted.at(static_cast<std::int64_t>(i)) == classes[i] ? 1 : 0;
+  std::printf("fresh inference session on %s classifies %d/8 on %s\n", file.string().c_str(), right,
+              device.info().name.c_str());
   return right == 8 ? 0 : 1;
 } catch (const Error& error) {
   std::fprintf(stderr, "error: %s\n", error.what());

@@ -15,20 +15,22 @@ std::string as_json(std::span<const DeviceInfo> devices) {
     text += std::format(
         "{}\n  {{\"index\": {}, \"name\": {}, \"kind\": {}, \"uuid\": {}, \"driver\": {}, \"api_version\": {}, "
         "\"memory_bytes\": {}, \"usable\": {}, \"why_not\": {}}}",
-        text.size() > 1 ? "," : "", d.index, json_string(d.name), json_string(gpu::kind_name(d.kind)), json_string(d.uuid),
-        json_string(d.driver), json_string(d.api_version), d.memory_bytes, d.usable, json_string(d.why_not));
+        text.size() > 1 ? "," : "", d.index, json_string(d.name), json_string(gpu::kind_name(d.kind)),
+        json_string(d.uuid), json_string(d.driver), json_string(d.api_version), d.memory_bytes, d.usable,
+        json_string(d.why_not));
   }
   return text + (devices.empty() ? "]\n" : "\n]\n");
 }
 
 std::string as_table(std::span<const DeviceInfo> devices) {
   if (devices.empty()) {
-    return "no devices: this machine has no Vulkan loader or no driver (Debian: apt-get install libvulkan1 mesa-vulkan-drivers)\n";
+    return "no devices: this machine has no Vulkan loader or no driver (Debian: apt-get install libvulkan1 "
+           "mesa-vulkan-drivers)\n";
   }
   std::vector<std::vector<std::string>> rows = {{"#", "name", "kind", "memory", "vulkan", "driver", "uuid", "usable"}};
   for (const DeviceInfo& d : devices) {
-    rows.push_back({std::to_string(d.index), d.name, gpu::kind_name(d.kind), format_bytes(d.memory_bytes), d.api_version, d.driver,
-                    d.uuid, d.usable ? "yes" : "no: " + d.why_not});
+    rows.push_back({std::to_string(d.index), d.name, gpu::kind_name(d.kind), format_bytes(d.memory_bytes),
+                    d.api_version, d.driver, d.uuid, d.usable ? "yes" : "no: " + d.why_not});
   }
   return format_table(rows);
 }

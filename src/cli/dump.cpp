@@ -25,7 +25,6 @@ struct DumpArguments {
 std::string list_stages() {
   std::vector<std::vector<std::string>> rows;
   for (const Stage& stage : stages()) rows.push_back({std::string(stage.name), std::string(stage.doc)});
-  rows.push_back({"plan", "the finished plan: kernels, barrier groups, arenas"});
   return format_table(rows);
 }
 
@@ -64,15 +63,23 @@ int dump(const DumpArguments& arguments, const Globals& globals) {
 }  // namespace
 
 void add_dump(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("dump", "Print the graph, the kernels or the plan after a stage of the compiler");
+  CLI::App* command =
+      app.add_subcommand("dump", "Print the graph, the kernels or the plan after a stage of the compiler");
   auto arguments = std::make_shared<DumpArguments>();
-  command->add_option("--stage", arguments->stage, "Stage, or 'list' for their names")->type_name("NAME")->capture_default_str();
-  command->add_option("--graph", arguments->graph, "Text graph (default: the model of 'aeshna train digits')")->type_name("FILE");
-  command->add_option("--batch", arguments->batch, "Batch size of the default model")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_flag("--train", arguments->train, "With gradients and AdamW updates; a graph in a file needs a scalar output, the loss");
+  command->add_option("--stage", arguments->stage, "Stage, or 'list' for their names")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--graph", arguments->graph, "Text graph (default: the model of 'aeshna train digits')")
+      ->type_name("FILE");
+  command->add_option("--batch", arguments->batch, "Batch size of the default model")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_flag("--train", arguments->train,
+                    "With gradients and AdamW updates; a graph in a file needs a scalar output, the loss");
   command->add_flag("--no-fusion", arguments->no_fusion, "Every node a kernel of its own");
   command->add_flag("--no-aliasing", arguments->no_aliasing, "Every tensor in memory of its own");
-  command->callback([&globals, &action, arguments] { action = [&globals, arguments] { return dump(*arguments, globals); }; });
+  command->callback(
+      [&globals, &action, arguments] { action = [&globals, arguments] { return dump(*arguments, globals); }; });
 }
 
 }  // namespace aeshna::cli

@@ -55,13 +55,14 @@ std::string describe_safetensors(const std::filesystem::path& path) {
   std::int64_t elements = 0;
   std::uint64_t bytes = 0;
   for (const SafetensorsEntry& entry : file.tensors()) {
-    rows.push_back({entry.name, std::string(dtype_name(entry.type.dtype)), entry.type.shape.to_string(), std::to_string(entry.end - entry.begin)});
+    rows.push_back({entry.name, std::string(dtype_name(entry.type.dtype)), entry.type.shape.to_string(),
+                    std::to_string(entry.end - entry.begin)});
     elements += entry.type.shape.elements();
     bytes += entry.end - entry.begin;
   }
   std::string text = std::format("{}: safetensors{}, {} tensors, {} elements, {}\n", path.string(),
-                                 file.metadata().contains("aeshna") ? " (an Aeshna checkpoint)" : "", file.tensors().size(),
-                                 format_count(elements), format_bytes(bytes));
+                                 file.metadata().contains("aeshna") ? " (an Aeshna checkpoint)" : "",
+                                 file.tensors().size(), format_count(elements), format_bytes(bytes));
   if (!file.tensors().empty()) text += '\n' + format_table(rows);
   if (!file.metadata().empty()) text += "\nmetadata\n";
   for (const auto& [key, value] : file.metadata()) text += std::format("  {} = {}\n", key, value);
@@ -80,10 +81,13 @@ std::string describe_graph(const std::filesystem::path& path) {
   std::map<std::string, std::int64_t> ops;
   for (const Node& node : graph.nodes()) {
     ++ops[node.op->name];
-    if (is_input(node) || is_parameter(node) || is_state(node)) leaves.push_back({node.op->name, node.name, node.results[0].to_string()});
+    if (is_input(node) || is_parameter(node) || is_state(node))
+      leaves.push_back({node.op->name, node.name, node.results[0].to_string()});
   }
-  for (const Graph::Output& output : graph.outputs()) leaves.push_back({"output", output.name, graph.type(output.value).to_string()});
-  std::string text = std::format("{}: text graph, {} nodes\n\n{}\nops\n", path.string(), graph.nodes().size(), format_table(leaves));
+  for (const Graph::Output& output : graph.outputs())
+    leaves.push_back({"output", output.name, graph.type(output.value).to_string()});
+  std::string text =
+      std::format("{}: text graph, {} nodes\n\n{}\nops\n", path.string(), graph.nodes().size(), format_table(leaves));
   for (const auto& [name, count] : ops) text += std::format("  {:>5} {}\n", count, name);
   return text;
 }

@@ -27,7 +27,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "aeshna " AESHNA_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // global options may stand after the command
-  app.add_option("--device", globals.device, "Device to use: index, UUID or a part of the name (default: AESHNA_DEVICE, else the best GPU); 'null' plans only")
+  app.add_option("--device", globals.device,
+                 "Device to use: index, UUID or a part of the name (default: AESHNA_DEVICE, else the best GPU); 'null' "
+                 "plans only")
       ->type_name("SEL");
   app.add_flag("--validation", globals.validation, "Run under the Khronos validation layer; any message is an error");
   app.add_flag("-q,--quiet", globals.quiet, "Print results only");

@@ -38,7 +38,8 @@ std::size_t terminal_width() {
 }
 
 std::size_t code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 std::string padded(std::string text, std::size_t width) {
@@ -59,12 +60,13 @@ std::string format_bytes(std::uint64_t bytes) {
 
 std::string format_count(std::int64_t count) {
   std::string text = std::to_string(count);
-  for (std::int64_t i = static_cast<std::int64_t>(text.size()) - 3; i > (count < 0 ? 1 : 0); i -= 3) text.insert(static_cast<std::size_t>(i), 1, ',');
+  for (std::int64_t i = static_cast<std::int64_t>(text.size()) - 3; i > (count < 0 ? 1 : 0); i -= 3)
+    text.insert(static_cast<std::size_t>(i), 1, ',');
   return text;
 }
 
 std::string format_seconds(double seconds) {
-  if (seconds < 9.995) return std::format("{:.2f} s", seconds);
+  if (seconds < 9.995 && seconds != std::floor(seconds)) return std::format("{:.2f} s", seconds);
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (whole < 60) return std::format("{} s", whole);
   if (whole < 3600) return std::format("{} min {:02} s", whole / 60, whole % 60);
@@ -102,7 +104,9 @@ std::string format_table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string format_confusion(std::span<const std::int64_t> counts, std::int64_t classes) {
-  const auto at = [&](std::int64_t truth, std::int64_t guess) { return counts[static_cast<std::size_t>(truth * classes + guess)]; };
+  const auto at = [&](std::int64_t truth, std::int64_t guess) {
+    return counts[static_cast<std::size_t>(truth * classes + guess)];
+  };
   std::size_t width = 3;
   for (const std::int64_t count : counts) width = std::max(width, std::to_string(count).size());
   std::string text = "truth \\ predicted\n     ";
@@ -116,7 +120,8 @@ std::string format_confusion(std::span<const std::int64_t> counts, std::int64_t 
       text += std::format(" {:>{}}", at(truth, guess) == 0 ? "." : std::to_string(at(truth, guess)), width);
     }
     text += total == 0 ? std::string("        -\n")
-                       : std::format("  {:5.1f} %\n", 100.0 * static_cast<double>(at(truth, truth)) / static_cast<double>(total));
+                       : std::format("  {:5.1f} %\n",
+                                     100.0 * static_cast<double>(at(truth, truth)) / static_cast<double>(total));
   }
   return text;
 }
@@ -154,7 +159,8 @@ std::string format_pictures(std::span<const Picture> pictures, std::int64_t heig
     text += line + '\n';
   }
   std::string captions;
-  for (const Picture& picture : pictures) captions += "  " + padded(picture.caption, static_cast<std::size_t>(width * repeat));
+  for (const Picture& picture : pictures)
+    captions += "  " + padded(picture.caption, static_cast<std::size_t>(width * repeat));
   captions.erase(captions.find_last_not_of(' ') + 1);
   return text + captions + '\n';
 }

@@ -14,9 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kSplitSeed = 2024;      // documented in docs/data.md
-constexpr std::int64_t kDigitsHeldOut = 297;    // 1797 digits: 1500 to train
-constexpr std::int64_t kHeldOutPart = 7;        // of a set without a test part: a seventh
+constexpr std::uint64_t kSplitSeed = 2024;    // documented in docs/data.md
+constexpr std::int64_t kDigitsHeldOut = 297;  // 1797 digits: 1500 to train
+constexpr std::int64_t kHeldOutPart = 7;      // of a set without a test part: a seventh
 
 /// The digits that come with Aeshna: from the current folder, from the source tree that the program was built in, or from the
 /// folder that it is installed in (PREFIX/bin beside PREFIX/share/aeshna).
@@ -25,24 +25,27 @@ fs::path find_digits() {
   std::error_code ignored;
   std::vector<fs::path> candidates = {fs::path("data") / name};
   const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  for (fs::path folder = program.parent_path(); !folder.empty(); folder = folder.parent_path()) {
-    candidates.push_back(folder / "data" / name);
-    candidates.push_back(folder / "share" / "aeshna" / name);
-    if (folder == folder.root_path()) break;
+  if (!program.empty()) {
+    const fs::path folder = program.parent_path(), prefix = folder.parent_path();
+    candidates.push_back(prefix / "share" / "aeshna" / name);
+    candidates.push_back(prefix / "data" / name);                // the build folder is in the source tree,
+    candidates.push_back(prefix.parent_path() / "data" / name);  // as build/ or as build/PRESET
   }
   std::string tried;
   for (const fs::path& path : candidates) {
     if (fs::exists(path, ignored)) return path;
     tried += "\n  " + path.string();
   }
-  fail(ErrorCode::NotFound, "the digits {} were found nowhere; give their place with --data. Looked for:{}", name.string(), tried);
+  fail(ErrorCode::NotFound, "the digits {} were found nowhere; give their place with --data. Looked for:{}",
+       name.string(), tried);
 }
 
 PictureTask load_digits(const std::string& data) {
   const fs::path file = data.empty() ? find_digits() : fs::path(data);
   PictureSet all = read_digits(file);
   if (all.data.size() <= kDigitsHeldOut) {
-    fail(ErrorCode::InvalidArgument, "{}: {} digits are too few: {} are held out", file.string(), all.data.size(), kDigitsHeldOut);
+    fail(ErrorCode::InvalidArgument, "{}: {} digits are too few: {} are held out", file.string(), all.data.size(),
+         kDigitsHeldOut);
   }
   Split split = stratified_split(all.data, "labels", kDigitsHeldOut, kSplitSeed);
   PictureTask task{.name = "digits", .data_source = file.string(), .train = all, .held_out = all};
@@ -70,13 +73,22 @@ void add_options(CLI::App& command, TrainArguments& a, const std::string& task) 
   command.add_option("--epochs", a.epochs, "Passes over the training pictures")->check(positive)->capture_default_str();
   command.add_option("--batch", a.batch, "Pictures per step")->check(positive)->capture_default_str();
   command.add_option("--seed", a.seed, "Of the first weights and of the order of the pictures")->capture_default_str();
-  command.add_option("--lr", a.lr, "Highest learning rate; it falls to 0 along a cosine")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--hidden", a.hidden, "Widths of the hidden layers, such as 128,64")->delimiter(',')->check(positive)->capture_default_str();
-  command.add_option("--optimizer", a.optimizer)->check(CLI::IsMember({"adamw", "adam", "sgd", "laprop"}))->capture_default_str();
+  command.add_option("--lr", a.lr, "Highest learning rate; it falls to 0 along a cosine")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--hidden", a.hidden, "Widths of the hidden layers, such as 128,64")
+      ->delimiter(',')
+      ->check(positive)
+      ->capture_default_str();
+  command.add_option("--optimizer", a.optimizer)
+      ->check(CLI::IsMember({"adamw", "adam", "sgd", "laprop"}))
+      ->capture_default_str();
   command.add_option("--out-dir", a.out_dir, "Folder of the files written; made if missing")->capture_default_str();
-  command.add_option("--checkpoint", a.checkpoint, "File, written after each epoch (default: OUT_DIR/" + task + ".safetensors)");
+  command.add_option("--checkpoint", a.checkpoint,
+                     "File, written after each epoch (default: OUT_DIR/" + task + ".safetensors)");
   command.add_flag("--resume", a.resume, "Go on from the checkpoint if it exists");
-  command.add_flag("--diagnose", a.diagnose, "On a loss that is not finite, name the first node that made it so (slower)");
+  command.add_flag("--diagnose", a.diagnose,
+                   "On a loss that is not finite, name the first node that made it so (slower)");
   command.add_option("--loss-svg", a.loss_svg, "Chart of loss and accuracy (default: OUT_DIR/loss.svg)");
 }
 
@@ -90,7 +102,8 @@ void add_train(CLI::App& app, const Globals& globals, Action& action) {
     std::string data;
     TrainArguments arguments;
   };
-  const auto add = [&](const std::string& name, const std::string& doc, TrainArguments defaults, PictureTask (*load)(const std::string&)) {
+  const auto add = [&](const std::string& name, const std::string& doc, TrainArguments defaults,
+                       PictureTask (*load)(const std::string&)) {
     CLI::App* command = train->add_subcommand(name, doc);
     auto options = std::make_shared<Options>(Options{.data = {}, .arguments = std::move(defaults)});
     add_options(*command, options->arguments, name);
@@ -101,7 +114,8 @@ void add_train(CLI::App& app, const Globals& globals, Action& action) {
   };
   add("digits", "8x8 handwritten digits that come with Aeshna", {}, load_digits)
       ->description("CSV file, plain or .gz (default: the optdigits.csv.gz that comes with Aeshna)");
-  add("mnist", "28x28 handwritten digits in MNIST's IDX files", {.epochs = 10, .batch = 100, .lr = 2e-3, .hidden = {256, 128}}, load_mnist)
+  add("mnist", "28x28 handwritten digits in MNIST's IDX files",
+      {.epochs = 10, .batch = 100, .lr = 2e-3, .hidden = {256, 128}}, load_mnist)
       ->required()
       ->description("Folder of train-images-idx3-ubyte, train-labels-idx1-ubyte and, if there, t10k-*; plain or .gz");
 }

@@ -61,8 +61,9 @@ Files make_files(const PictureTask& task, const TrainArguments& a) {
   std::error_code error;
   fs::create_directories(a.out_dir, error);
   if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out_dir, error.message());
-  return {.checkpoint = a.checkpoint.empty() ? fs::path(a.out_dir) / (task.name + ".safetensors") : fs::path(a.checkpoint),
-          .loss_svg = a.loss_svg.empty() ? fs::path(a.out_dir) / "loss.svg" : fs::path(a.loss_svg)};
+  const auto in_folder = [&](const std::string& name) { return (fs::path(a.out_dir) / name).lexically_normal(); };
+  return {.checkpoint = a.checkpoint.empty() ? in_folder(task.name + ".safetensors") : fs::path(a.checkpoint),
+          .loss_svg = a.loss_svg.empty() ? in_folder("loss.svg") : fs::path(a.loss_svg)};
 }
 
 /// What the training part leaves behind.
@@ -77,12 +78,13 @@ struct Training {
 /// Progress as text and as curves: a line that is rewritten on a terminal, at most about ten lines in a pipe.
 class Progression {
  public:
-  Progression(Training& training, const Interrupt& interrupt, bool quiet) : training_(training), interrupt_(interrupt), line_(!quiet), quiet_(quiet) {}
+  Progression(Training& training, const Interrupt& interrupt, bool quiet)
+      : training_(training), interrupt_(interrupt), line_(!quiet), quiet_(quiet) {}
 
   bool step(const Progress& p) {
     // Between reports the loss is that of an earlier step.
     if (++steps_ % kReportEvery == 0 || p.epoch_end) training_.losses.emplace_back(static_cast<double>(p.step), p.loss);
-    if (line_.due()) line_.show(text(p, p.loss));
+    if (line_.due() && !training_.losses.empty()) line_.show(text(p, p.loss));
     return !interrupt_.requested();
   }
   bool epoch(const Progress& p, double held_out) {
@@ -99,10 +101,11 @@ class Progression {
 
  private:
   std::string text(const Progress& p, double loss) const {
-    std::string text = std::format("epoch {}/{}  step {}/{}  loss {:.4f}", p.epoch + 1, p.epochs, p.step, p.steps, loss);
+    std::string text =
+        std::format("epoch {}/{}  step {}/{}  loss {:.4f}", p.epoch + 1, p.epochs, p.step, p.steps, loss);
     if (held_out_) text += std::format("  held out {:.1f} %", *held_out_);
     text += std::format("  {:.0f} steps/s", p.steps_per_second);
-    return p.step < p.steps ? text + "  " + format_seconds(p.seconds_left) + " left" : text;
+    return p.step < p.steps ? text + "  " + format_seconds(std::max(1.0, std::round(p.seconds_left))) + " left" : text;
   }
 
   Training& training_;
@@ -117,13 +120,14 @@ void report_compilation(const Session& session) {
   double seconds = 0;
   for (const Session::StageSeconds& stage : session.compile_times()) seconds += stage.seconds;
   const Session::Memory memory = session.memory();
-  report("compiled", "in {}; memory: {} for parameters, moments, inputs and outputs, {} for the {} of everything between, {} workspace",
-         format_seconds(seconds), format_bytes(memory.pinned_bytes), format_bytes(memory.arena_bytes), format_bytes(memory.logical_bytes),
+  report("compiled", "in {}", format_seconds(seconds));
+  report("memory", "{} of parameters, moments, inputs and outputs; {} hold {} of intermediates; {} workspace",
+         format_bytes(memory.pinned_bytes), format_bytes(memory.arena_bytes), format_bytes(memory.logical_bytes),
          format_bytes(memory.workspace_bytes));
 }
 
-Training run_training(const PictureTask& task, const TrainArguments& a, const Classifier& model, const Device& device, const Files& files,
-                      bool quiet) {
+Training run_training(const PictureTask& task, const TrainArguments& a, const Classifier& model, const Device& device,
+                      const Files& files, bool quiet) {
   const Interrupt interrupt;
   Graph graph, evaluation_graph;
   build_classifier(graph, model, a.batch, true);
@@ -143,7 +147,10 @@ Training run_training(const PictureTask& task, const TrainArguments& a, const Cl
                      .batch_size = a.batch,
                      .seed = a.seed,
                      .on_step = [&](const Progress& p) { return progression.step(p); },
-                     .on_epoch = [&](const Progress& p) { return progression.epoch(p, accuracy(evaluation, task.held_out.data, "logits", "labels")); },
+                     .on_epoch =
+                         [&](const Progress& p) {
+                           return progression.epoch(p, accuracy(evaluation, task.held_out.data, "logits", "labels"));
+                         },
                      .report_every = kReportEvery,
                      .checkpoint = files.checkpoint,
                      .resume = a.resume,
@@ -155,49 +162,52 @@ Training run_training(const PictureTask& task, const TrainArguments& a, const Cl
   return training;
 }
 
-/// A few pictures with what the network says of them: the first ones, and a wrong one if there is any.
+/// A few pictures of different classes with what the network says of them, a wrong one among them if there is any.
 void show_pictures(const PictureSet& set, std::span<const std::int32_t> predictions) {
   const auto& labels = set.data.column("labels").i32;
   const auto& pixels = set.data.column("x").f32;
   const std::size_t area = static_cast<std::size_t>(set.height * set.width);
   const std::size_t count = set.width <= 14 ? 4 : 2;  // that fit in 80 columns
   std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < labels.size() && chosen.size() < count; ++i) {
-    if (predictions[i] == labels[i]) chosen.push_back(i);
-  }
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    if (predictions[i] == labels[i]) continue;
-    if (chosen.size() == count) chosen.pop_back();
-    chosen.push_back(i);
-    break;
-  }
+  const auto choose = [&](bool right, std::size_t most) {
+    for (std::size_t i = 0; i < labels.size() && chosen.size() < most; ++i) {
+      const bool new_class =
+          std::ranges::none_of(chosen, [&](std::size_t other) { return labels[other] == labels[i]; });
+      if ((predictions[i] == labels[i]) == right && new_class) chosen.push_back(i);
+    }
+  };
+  choose(false, 1);
+  choose(true, count);
+  std::ranges::rotate(chosen, chosen.begin() + 1);  // the wrong one last
   std::vector<Picture> pictures;
   for (const std::size_t i : chosen) {
-    const bool right = predictions[i] == labels[i];
     pictures.push_back({.pixels = std::span(pixels).subspan(i * area, area),
-                        .caption = right ? std::format("{} is a {}", predictions[i], labels[i])
-                                         : std::format("WRONG: {} is {}", predictions[i], labels[i])});
+                        .caption = predictions[i] == labels[i]
+                                       ? std::format("read as {}", predictions[i])
+                                       : std::format("read as {}, is {}", predictions[i], labels[i])});
   }
   std::printf("\n%s", format_pictures(pictures, set.height, set.width, utf8_locale()).c_str());
 }
 
 void write_loss_chart(const PictureTask& task, const Training& training, const fs::path& file) {
-  const std::string svg = render_svg({.title = std::format("aeshna train {}", task.name),
-                                      .x_label = "step",
-                                      .left_label = "training loss",
-                                      .right_label = "held-out accuracy, %",
-                                      .series = {{.label = "training loss", .points = training.losses, .smooth = true},
-                                                 {.label = "held-out accuracy", .points = training.accuracy, .right_axis = true}}});
+  const std::string svg =
+      render_svg({.title = std::format("aeshna train {}", task.name),
+                  .x_label = "step",
+                  .left_label = "training loss",
+                  .right_label = "held-out accuracy, %",
+                  .series = {{.label = "training loss", .points = training.losses, .smooth = true},
+                             {.label = "held-out accuracy", .points = training.accuracy, .right_axis = true}}});
   const std::span<const std::byte> bytes = std::as_bytes(std::span(svg));
   write_file_atomic(file, std::span(&bytes, 1));
 }
 
 /// Loads the file into a new store and a new session, as another program would, and measures it.
-void test_saved(const PictureTask& task, const TrainArguments& a, const Classifier& model, const Device& device, const Files& files,
-                bool quiet) {
+void test_saved(const PictureTask& task, const TrainArguments& a, const Classifier& model, const Device& device,
+                const Files& files, bool quiet) {
   Graph graph;
   build_classifier(graph, model, std::min(a.batch, task.held_out.data.size()), false);
-  Weights weights(graph, {.seed = a.seed + 1, .device = device});  // other first weights: only the file can make them good
+  Weights weights(graph,
+                  {.seed = a.seed + 1, .device = device});  // other first weights: only the file can make them good
   Session session = compile(graph, weights);
   session.load(files.checkpoint);
   std::vector<std::int64_t> confusion;
@@ -216,27 +226,30 @@ void test_saved(const PictureTask& task, const TrainArguments& a, const Classifi
 
 int train_pictures(const PictureTask& task, const TrainArguments& a, const Globals& globals) {
   if (a.batch > task.train.data.size()) {
-    fail(ErrorCode::InvalidArgument, "--batch {}: there are only {} pictures to train on", a.batch, task.train.data.size());
+    fail(ErrorCode::InvalidArgument, "--batch {}: there are only {} pictures to train on", a.batch,
+         task.train.data.size());
   }
   const Files files = make_files(task, a);
-  const Classifier model{.pixels = task.train.height * task.train.width, .classes = task.train.classes, .hidden = a.hidden};
+  const Classifier model{
+      .pixels = task.train.height * task.train.width, .classes = task.train.classes, .hidden = a.hidden};
   const Device device(globals.request());
   const bool quiet = globals.quiet;
   if (!quiet) {
-    report("data", "{}: {} pictures of {}x{} to train on, {} held out", task.data_source, task.train.data.size(), task.train.height,
-           task.train.width, task.held_out.data.size());
+    report("data", "{}: {} pictures of {}x{} to train on, {} held out", task.data_source, task.train.data.size(),
+           task.train.height, task.train.width, task.held_out.data.size());
     report("device", "{} ({})", device.info().name, gpu::kind_name(device.info().kind));
-    report("model", "perceptron {}, {} parameters; {}, batch {}, seed {}", describe_layers(model), format_count(count_parameters(model)),
-           a.optimizer, a.batch, a.seed);
-    if (a.resume && !fs::exists(files.checkpoint)) report("resume", "{} does not exist: starting anew", files.checkpoint.string());
+    report("model", "perceptron {}, {} parameters; {}, batch {}, seed {}", describe_layers(model),
+           format_count(count_parameters(model)), a.optimizer, a.batch, a.seed);
+    if (a.resume && !fs::exists(files.checkpoint))
+      report("resume", "{} does not exist: starting anew", files.checkpoint.string());
   }
 
   const Training training = run_training(task, a, model, device, files, quiet);
   const bool trained = !training.losses.empty();
   if (trained && !quiet) {
     const double rate = static_cast<double>(training.result.steps) / std::max(training.result.seconds, 1e-9);
-    report("trained", "{} steps in {}: {:.0f} steps/s, loss {:.4f}", training.result.steps, format_seconds(training.result.seconds), rate,
-           training.losses.back().second);
+    report("trained", "{} steps in {}: {:.0f} steps/s, loss {:.4f}", training.result.steps,
+           format_seconds(training.result.seconds), rate, training.losses.back().second);
   }
   if (training.interrupted) {
     report("stopped", "on request; {} holds everything: --resume goes on from there", files.checkpoint.string());

@@ -80,8 +80,8 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
 }
 
 void warm_up_glslang() {
-  // The first shader builds glslang's tables of built-in functions, later ones share them; a compilation that comes meanwhile
-  // waits inside glslang. The thread is joined when the program ends.
+  // The first shader builds glslang's tables of built-in functions, later ones share them; a compilation that comes
+  // meanwhile waits inside glslang. The thread is joined when the program ends.
   static const std::jthread worker([] {
     try {
       compile_glsl("#version 460\nlayout(local_size_x = 1) in;\nvoid main() {}\n", "warm-up");

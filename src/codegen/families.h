@@ -1,5 +1,6 @@
 #pragma once
-// The kernel families: each writes the text of its KernelSpecs from a template under kernels/. codegen.cpp holds the table.
+// The kernel families: each writes the text of its KernelSpecs from a template under kernels/. codegen.cpp holds the
+// table.
 #include "codegen/glsl_writer.h"
 
 namespace aeshna {

@@ -21,11 +21,16 @@ std::uint32_t wrap_u32(std::int64_t value) { return static_cast<std::uint32_t>(s
 
 char type_letter(DType compute) {
   switch (compute) {
-    case DType::f32: return 'f';
-    case DType::i32: return 'i';
-    case DType::u32: return 'u';
-    case DType::boolean: return 'b';
-    default: fail(ErrorCode::Internal, "{} is no compute type of a kernel", dtype_name(compute));
+    case DType::f32:
+      return 'f';
+    case DType::i32:
+      return 'i';
+    case DType::u32:
+      return 'u';
+    case DType::boolean:
+      return 'b';
+    default:
+      fail(ErrorCode::Internal, "{} is no compute type of a kernel", dtype_name(compute));
   }
 }
 
@@ -34,7 +39,9 @@ std::string_view buffer_type(DType compute, int width) {
   return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
 }
 
-bool is_identifier(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_identifier(char c) {
+  return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 bool mentions(std::string_view text, std::string_view name) {
   for (std::size_t at = text.find(name); at != std::string_view::npos; at = text.find(name, at + 1)) {
@@ -54,17 +61,18 @@ std::string_view kernel_text(std::string_view name) {
 /// The blocks of a library file that `user` mentions, directly or through later blocks. A block starts at a line
 /// "//@ name name..." that lists what it defines, and may use earlier blocks only.
 std::string used_blocks(std::string_view library, std::string_view user) {
-  std::vector<std::string_view> blocks;
-  for (std::size_t at = library.find("//@ "); at != std::string_view::npos;) {
-    const std::size_t next = library.find("//@ ", at + 1);
-    blocks.push_back(library.substr(at, next == std::string_view::npos ? next : next - at));
-    at = next;
+  constexpr std::string_view kMark = "\n//@ ";
+  std::vector<std::string_view> blocks;  // each from its names on
+  for (std::size_t at = library.find(kMark); at != std::string_view::npos;) {
+    const std::size_t start = at + kMark.size();
+    at = library.find(kMark, start);
+    blocks.push_back(library.substr(start, at == std::string_view::npos ? at : at + 1 - start));
   }
   std::string text;
   std::string all(user);
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
     const std::size_t line = std::min(block->find('\n'), block->size());
-    std::string_view names = block->substr(4, line - 4);
+    std::string_view names = block->substr(0, line);
     bool used = false;
     while (!names.empty() && !used) {
       const std::size_t space = std::min(names.find(' '), names.size());
@@ -91,10 +99,14 @@ std::string sum_of(std::span<const std::string> terms) {
 std::string_view glsl_type(DType compute, int width) {
   AESHNA_CHECK(width == 1 || width == 4);
   switch (type_letter(compute)) {
-    case 'f': return width == 1 ? "float" : "vec4";
-    case 'i': return width == 1 ? "int" : "ivec4";
-    case 'u': return width == 1 ? "uint" : "uvec4";
-    default: return width == 1 ? "bool" : "bvec4";
+    case 'f':
+      return width == 1 ? "float" : "vec4";
+    case 'i':
+      return width == 1 ? "int" : "ivec4";
+    case 'u':
+      return width == 1 ? "uint" : "uvec4";
+    default:
+      return width == 1 ? "bool" : "bvec4";
   }
 }
 
@@ -115,8 +127,10 @@ std::string glsl_literal(DType compute, double value) {
       if (integer == std::numeric_limits<std::int32_t>::min()) return "int(0x80000000u)";
       return integer < 0 ? std::format("({})", integer) : std::format("{}", integer);
     }
-    case 'u': return std::format("{}u", wrap_u32(static_cast<std::int64_t>(value)));
-    default: return value != 0 ? "true" : "false";
+    case 'u':
+      return std::format("{}u", wrap_u32(static_cast<std::int64_t>(value)));
+    default:
+      return value != 0 ? "true" : "false";
   }
 }
 
@@ -165,8 +179,8 @@ void KernelWriter::check_reach(const Access& access, std::uint32_t operand, std:
     high = checked_add(high, std::max(at_first, at_last), "offset of an operand");
   }
   if (high > std::numeric_limits<std::uint32_t>::max()) {
-    fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit", operand,
-         dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
+    fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
+         operand, dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
   }
   AESHNA_CHECK(low >= 0 && high < fused().operands[operand].elements);
 }
@@ -187,7 +201,9 @@ std::string KernelWriter::number(std::int64_t value) {
   return std::format("P.w{}", word);
 }
 
-void KernelWriter::define(std::string_view name, std::int64_t value) { defines_ += std::format("#define {} {}\n", name, value); }
+void KernelWriter::define(std::string_view name, std::int64_t value) {
+  defines_ += std::format("#define {} {}\n", name, value);
+}
 void KernelWriter::define(std::string_view name, std::string_view expression) {
   defines_ += std::format("#define {} {}\n", name, expression);
 }
@@ -254,15 +270,16 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   const std::string& indent = site.indent;
   const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
 
-  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) && !vector_access(instr.access, site.vector_dim)) {
+  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) &&
+      !vector_access(instr.access, site.vector_dim)) {
     // Gather: each component at its own coordinate, under its own guard.
     std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
       if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
       const std::string condition = guard(instr.access, coords);
-      text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable, "xyzw"[lane],
-                          scalar_at(offset(instr.access, coords)));
+      text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
+                          "xyzw"[lane], scalar_at(offset(instr.access, coords)));
     }
     return text;
   }
@@ -283,7 +300,8 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   }
   const std::string condition = guard(instr.access, site.coords);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
-  return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition, value);
+  return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
+                     value);
 }
 
 std::string KernelWriter::name(const Site& site, std::uint32_t instr) const {
@@ -308,32 +326,44 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     for (std::size_t i = 0; i < types.size(); ++i) {
       parameters += std::format("{}{} {}", i == 0 ? "" : ", ", glsl_type(types[i], lanes), "abc"[i]);
     }
-    functions_ += std::format("{} {}({}) {{ return {}; }}\n", glsl_type(instr.dtype, lanes), name, parameters, expression);
+    functions_ +=
+        std::format("{} {}({}) {{ return {}; }}\n", glsl_type(instr.dtype, lanes), name, parameters, expression);
   };
 
   std::string expression;
   if (instr.op->name == "cast") {
-    expression = type_letter(operand) == type_letter(instr.dtype) ? "a"
+    expression = type_letter(operand) == type_letter(instr.dtype)     ? "a"
                  : operand == DType::f32 && instr.dtype == DType::i32 ? "ae_f32_to_i32(a)"
                  : operand == DType::f32 && instr.dtype == DType::u32 ? "ae_f32_to_u32(a)"
-                                                                       : std::format("{}(a)", glsl_type(instr.dtype));
+                                                                      : std::format("{}(a)", glsl_type(instr.dtype));
   } else {
     switch (type_letter(operand)) {
-      case 'f': expression = row.glsl_f32; break;
-      case 'i': expression = row.glsl_i32; break;
-      case 'u': expression = row.glsl_u32; break;
-      default: expression = row.glsl_bool; break;
+      case 'f':
+        expression = row.glsl_f32;
+        break;
+      case 'i':
+        expression = row.glsl_i32;
+        break;
+      case 'u':
+        expression = row.glsl_u32;
+        break;
+      default:
+        expression = row.glsl_bool;
+        break;
     }
     if (expression.empty()) {
       fail(ErrorCode::Unsupported, "op '{}' has no kernel expression for {}", instr.op->name, dtype_name(operand));
     }
   }
   define(name, 1, expression);
-  if (width == 4) {
+  if (width == 4 && expression.find_first_not_of("abc+-* ()") == std::string::npos) {
+    define(name + "4", 4, expression);  // arithmetic is componentwise anyway
+  } else if (width == 4) {
     std::string lanes;
     for (int lane = 0; lane < 4; ++lane) {
       std::string arguments;
-      for (std::size_t i = 0; i < types.size(); ++i) arguments += std::format("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
+      for (std::size_t i = 0; i < types.size(); ++i)
+        arguments += std::format("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
       lanes += std::format("{}{}({})", lane == 0 ? "" : ", ", name, arguments);
     }
     define(name + "4", 4, std::format("{}({})", glsl_type(instr.dtype, 4), lanes));
@@ -359,7 +389,9 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
     case Instr::Kind::Index: {
       const std::string_view integer = glsl_type(DType::i32, site.width);
       std::string coordinate = site.coords.at(instr.dim);
-      if (site.width == 4) coordinate = std::format("uvec4({}){}", coordinate, instr.dim == site.vector_dim ? " + uvec4(0u, 1u, 2u, 3u)" : "");
+      if (site.width == 4)
+        coordinate =
+            std::format("uvec4({}){}", coordinate, instr.dim == site.vector_dim ? " + uvec4(0u, 1u, 2u, 3u)" : "");
       std::string value = std::format("{}({})", integer, coordinate);
       const std::int64_t stride = instr.access.strides.empty() ? 1 : instr.access.strides[0];
       if (stride != 1) value += std::format(" * int({})", number(stride));
@@ -373,11 +405,14 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
     }
     case Instr::Kind::Random: {
       // Element i is word i % 4 of the block with counter (i / 4, step, stream, 0); see ops/random.cpp.
-      const auto scalar = [&](std::size_t i) { return site.width == 1 ? argument(i) : std::format("({}).x", argument(i)); };
-      const std::string rest = std::format("{}, {}u, uvec2({}, {}))", scalar(2), wrap_u32(static_cast<std::int64_t>(instr.literal)),
-                                           scalar(0), scalar(1));
+      const auto scalar = [&](std::size_t i) {
+        return site.width == 1 ? argument(i) : std::format("({}).x", argument(i));
+      };
+      const std::string rest = std::format("{}, {}u, uvec2({}, {}))", scalar(2),
+                                           wrap_u32(static_cast<std::int64_t>(instr.literal)), scalar(0), scalar(1));
       if (site.width == 1) return std::format("ae_random({}, {}", offset(instr.access, site.coords), rest);
-      if (vector_access(instr.access, site.vector_dim)) return std::format("ae_random4({}, {}", offset(instr.access, site.coords), rest);
+      if (vector_access(instr.access, site.vector_dim))
+        return std::format("ae_random4({}, {}", offset(instr.access, site.coords), rest);
       std::string words;
       for (int lane = 0; lane < 4; ++lane) {
         std::vector<std::string> coords = site.coords;
@@ -388,13 +423,15 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
     }
     case Instr::Kind::Load:
     case Instr::Kind::Reduce:
-    case Instr::Kind::Product: break;
+    case Instr::Kind::Product:
+      break;
   }
   fail(ErrorCode::Internal, "a fused body reads a {} that its kernel has not computed",
        instr.kind == Instr::Kind::Product ? "product" : "reduction");
 }
 
-std::vector<std::uint32_t> KernelWriter::needed(const Body& body, const Site& site, std::span<const std::uint32_t> wanted) {
+std::vector<std::uint32_t> KernelWriter::needed(const Body& body, const Site& site,
+                                                std::span<const std::uint32_t> wanted) {
   std::vector<bool> needed(body.instrs.size(), false);
   for (std::uint32_t instr : wanted) needed.at(instr) = !site.given.contains(instr);
   for (std::size_t i = body.instrs.size(); i-- > 0;) {  // arguments precede their users
@@ -416,7 +453,8 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
     if (instr.kind == Instr::Kind::Load) {
       text += load(instr, site, variable);
     } else {
-      text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable, expression(body, instr, site));
+      text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
+                          expression(body, instr, site));
     }
   }
   return text;
@@ -433,7 +471,8 @@ std::string KernelWriter::store(const Store& store, const Body& body, const Site
   }
   const std::string& indent = site.indent;
   const auto scalar_at = [&](const std::string& index) {
-    return view == 1 ? std::format("B{}[{}]", store.operand, index) : std::format("B{0}[({1}) >> 2][({1}) & 3u]", store.operand, index);
+    return view == 1 ? std::format("B{}[{}]", store.operand, index)
+                     : std::format("B{0}[({1}) >> 2][({1}) & 3u]", store.operand, index);
   };
   AESHNA_CHECK(store.access.guards.empty());
   if (site.width == 1) return std::format("{}{} = {};\n", indent, scalar_at(offset(store.access, site.coords)), value);
@@ -469,7 +508,8 @@ std::string KernelWriter::split_index(std::string_view linear, std::span<const s
     }
     const std::string extent = number(extents[d]);
     const std::string quotient = std::format("q_{}", names[d]);
-    text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest, extent, names[d]);
+    text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest,
+                        extent, names[d]);
     rest = quotient;
   }
   return text;
@@ -504,12 +544,16 @@ std::string KernelWriter::declarations() const {
   for (std::size_t i = 0; i < count; ++i) {
     // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
     text += std::format("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
-                        aliased[i] ? "spirv_decorate(20) " : "", i, !written[i] ? "readonly " : !read[i] ? "writeonly " : "", i,
-                        buffer_type(types[i], views_[i]), i);
+                        aliased[i] ? "spirv_decorate(20) " : "", i,
+                        !written[i] ? "readonly "
+                        : !read[i]  ? "writeonly "
+                                    : "",
+                        i, buffer_type(types[i], views_[i]), i);
   }
   std::size_t binding = count;
   if (spec_.workspace_bytes > 0) {
-    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Workspace {{ {} W[]; }};\n", binding++, workspace_type_);
+    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Workspace {{ {} W[]; }};\n", binding++,
+                        workspace_type_);
   }
   if (spec_.counters > 0) {
     text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Counters {{ uint C[]; }};\n", binding++);
@@ -524,20 +568,22 @@ KernelSource KernelWriter::finish(std::string_view template_name) {
 
   std::string text = "#version 460\n";
   extension("GL_EXT_control_flow_attributes");
-  const bool intrinsics = caps_.signed_zero_inf_nan_preserve ||
-                          std::ranges::any_of(fused().operands, [](const KernelOperand& o) { return o.in_place_of.has_value(); });
+  const bool intrinsics =
+      caps_.signed_zero_inf_nan_preserve ||
+      std::ranges::any_of(fused().operands, [](const KernelOperand& o) { return o.in_place_of.has_value(); });
   if (intrinsics) extension("GL_EXT_spirv_intrinsics");
   for (const std::string& name : extensions_) text += std::format("#extension {} : require\n", name);
   // SignedZeroInfNanPreserve for 32 bits; SPIR-V 1.4 has it without an extension.
   if (caps_.signed_zero_inf_nan_preserve) text += "spirv_execution_mode(capabilities = [4466], 4461, 32);\n";
-  text += std::format("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0], spec_.local[1],
-                      spec_.local[2]);
+  text += std::format("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0],
+                      spec_.local[1], spec_.local[2]);
   text += defines_ + declarations() + common + math + body;
 
   KernelSource source;
   source.glsl = std::move(text);
   source.push = push_;
-  source.bindings = static_cast<std::uint32_t>(fused().operands.size()) + (spec_.workspace_bytes > 0 ? 1 : 0) + (spec_.counters > 0 ? 1 : 0);
+  source.bindings = static_cast<std::uint32_t>(fused().operands.size()) + (spec_.workspace_bytes > 0 ? 1 : 0) +
+                    (spec_.counters > 0 ? 1 : 0);
   return source;
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 // What every kernel family is written with: KernelWriter gathers the pieces of one GLSL text (push words, buffers,
-// functions) and prints fused bodies (ir/kernel.h) as GLSL statements. A family (families.h) is a function that calls it
-// and names the template under kernels/ that makes the rest.
+// functions) and prints fused bodies (ir/kernel.h) as GLSL statements. A family (families.h) is a function that calls
+// it and names the template under kernels/ that makes the rest.
 //
-// A finished text is, in this order: #version and extensions, #defines, the push block P, the operand buffers, the blocks of
-// common.glsl and math.glsl that the rest mentions, one function per pointwise op, what the family added, the template.
+// A finished text is, in this order: #version and extensions, #defines, the push block P, the operand buffers, the
+// blocks of common.glsl and math.glsl that the rest mentions, one function per pointwise op, what the family added,
+// the template.
 #include <cstdint>
 #include <map>
 #include <set>
@@ -28,14 +29,14 @@ std::string glsl_literal(DType compute, double value);
 struct Site {
   /// One uint expression per dimension of the body's space, best a variable's name; "0u" is known to be zero.
   std::vector<std::string> coords;
-  /// 1, or 4: every value is then a 4-vector over the coordinates coords[vector_dim] + {0, 1, 2, 3}, coords[vector_dim] being
-  /// a multiple of 4.
+  /// 1, or 4: every value is then a 4-vector over the coordinates coords[vector_dim] + {0, 1, 2, 3},
+  /// coords[vector_dim] being a multiple of 4.
   int width = 1;
   std::uint32_t vector_dim = 0;
   /// Temporaries are called prefix + instruction number; use different prefixes for bodies that share a scope.
   std::string prefix = "v";
-  /// Instructions whose value is already in a variable (Product, finished Reduce): neither they nor what only they need is
-  /// printed. A scalar is widened where the site is 4 wide.
+  /// Instructions whose value is already in a variable (Product, finished Reduce): neither they nor what only they
+  /// need is printed. A scalar is widened where the site is 4 wide.
   struct Given {
     std::string expression;
     int width = 1;
@@ -53,17 +54,17 @@ class KernelWriter {
   const FusedKernel& fused() const { return *spec_.fused; }
   const Caps& caps() const { return caps_; }
 
-  /// uint expression of a number that varies between shapes: "0u", "1u", a push word ("P.w3"), or a literal once the push
-  /// block is full. Negative numbers wrap: index arithmetic is modulo 2^32.
+  /// uint expression of a number that varies between shapes: "0u", "1u", a push word ("P.w3"), or a literal once the
+  /// push block is full. Negative numbers wrap: index arithmetic is modulo 2^32.
   std::string number(std::int64_t value);
 
   void define(std::string_view name, std::int64_t value);           ///< #define name value
   void define(std::string_view name, std::string_view expression);  ///< the same, e.g. of a number()
-  void extension(std::string_view name);                   ///< #extension name : require
-  void add(std::string_view text);                         ///< functions, shared arrays: before the template, in order of calls
+  void extension(std::string_view name);                            ///< #extension name : require
+  void add(std::string_view text);  ///< functions, shared arrays: before the template, in order of calls
 
-  /// Declares the operand's buffer as an array of 4-vectors (default: scalars). Its size must be a multiple of 4. Scalar
-  /// accesses still work, at the price of a dynamic component.
+  /// Declares the operand's buffer as an array of 4-vectors (default: scalars). Its size must be a multiple of 4.
+  /// Scalar accesses still work, at the price of a dynamic component.
   void set_vector_view(std::uint32_t operand);
   /// set_vector_view for every operand that `body` accesses in aligned runs of 4 along `dim` and in no other way.
   void use_vector_views(const Body& body, std::uint32_t dim);
@@ -76,12 +77,12 @@ class KernelWriter {
   std::string values(const Body& body, const Site& site, std::span<const std::uint32_t> wanted);
   /// The variable or expression that holds an instruction's value after values() or stores().
   std::string name(const Site& site, std::uint32_t instr) const;
-  /// The same for what `stores` (indices into body.stores) need, all values before the first store, then the stores. Printed
-  /// stores are unconditional: the caller keeps coordinates outside the space away.
+  /// The same for what `stores` (indices into body.stores) need, all values before the first store, then the stores.
+  /// Printed stores are unconditional: the caller keeps coordinates outside the space away.
   std::string stores(const Body& body, const Site& site, std::span<const std::uint32_t> stores);
   /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`.
-  std::string split_index(std::string_view linear, std::span<const std::int64_t> extents, std::span<const std::string> names,
-                          std::string_view indent);
+  std::string split_index(std::string_view linear, std::span<const std::int64_t> extents,
+                          std::span<const std::string> names, std::string_view indent);
   /// Element index of an access as a uint expression.
   std::string offset(const Access& access, std::span<const std::string> coords);
 

@@ -14,7 +14,8 @@ KernelSource generate_pointwise(KernelWriter& writer) {
   std::vector<std::int64_t> extents = kernel.space;
   if (width == 4) extents.back() /= 4;
 
-  Site site{.coords = {}, .width = width, .vector_dim = static_cast<std::uint32_t>(extents.empty() ? 0 : extents.size() - 1)};
+  Site site{
+      .coords = {}, .width = width, .vector_dim = static_cast<std::uint32_t>(extents.empty() ? 0 : extents.size() - 1)};
   for (std::size_t d = 0; d < extents.size(); ++d) site.coords.push_back(std::format("c{}", d));
   std::string text = "void compute(uint point) {\n";
   if (width == 4) {

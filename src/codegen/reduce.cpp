@@ -1,7 +1,7 @@
-// Reduction kernels. The body runs once per level: a pass over the inner points accumulates every Reduce of that level, each
-// thread its share in a fixed order, then shared memory combines the threads of a row in a fixed order; the result is known to
-// all of them. A last pass computes what is stored on the whole space. Where a thread has few points (KEEP), what a pass computes
-// and a later one needs stays in registers; else it is computed again.
+// Reduction kernels. The body runs once per level: a pass over the inner points accumulates every Reduce of that
+// level, each thread its share in a fixed order, then shared memory combines the threads of a row in a fixed order;
+// the result is known to all of them. A last pass computes what is stored on the whole space. Where a thread has few
+// points (KEEP), what a pass computes and a later one needs stays in registers; else it is computed again.
 #include <algorithm>
 #include <format>
 
@@ -60,7 +60,8 @@ class ReduceText {
   void declare() {
     const std::int64_t rows = points_of(outer_extents_);
     points_ = writer_.number(points_of(inner_extents_));
-    for (std::int64_t& extent : inner_extents_) extent = std::max<std::int64_t>(extent, 1);  // no division by zero in dead code
+    for (std::int64_t& extent : inner_extents_)
+      extent = std::max<std::int64_t>(extent, 1);  // no division by zero in dead code
     writer_.define("ROWS", writer_.number(rows));
     writer_.define("TX", std::format("{}u", constant("TX")));
     writer_.define("TY", std::format("{}u", constant("TY")));
@@ -94,7 +95,8 @@ class ReduceText {
       if (levels_.outer[i]) frontier.push_back(i);
     }
     text_ += writer_.values(body_, outer_, frontier);
-    for (std::uint32_t i : KernelWriter::needed(body_, outer_, frontier)) outer_.given[i] = {writer_.name(outer_, i), 1};
+    for (std::uint32_t i : KernelWriter::needed(body_, outer_, frontier))
+      outer_.given[i] = {writer_.name(outer_, i), 1};
   }
 
   /// The site of one inner point, whose number is the variable `i`; `text` gets the coordinates.
@@ -116,20 +118,27 @@ class ReduceText {
   /// Opens a loop over this thread's points; `i` is the point, `u` the accumulator. Two braces.
   std::string open_loop(std::string_view begin, std::string_view end, std::int64_t unroll) const {
     if (keep_ > 0) {
-      return std::format("  [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n    uint i = ty + u * TY;\n    if (i < {} && row_inside) {{\n", keep_, end);
+      return std::format(
+          "  [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n    uint i = ty + u * TY;\n    if (i < {} && row_inside) "
+          "{{\n",
+          keep_, end);
     }
-    return std::format("  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n"
-                       "    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n      uint i = base + u * TY;\n      if (i >= {}) continue;\n",
-                       begin, end, unroll, unroll, end);
+    return std::format(
+        "  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n"
+        "    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n      uint i = base + u * TY;\n      if (i >= {}) "
+        "continue;\n",
+        begin, end, unroll, unroll, end);
   }
 
-  /// Values that the pass at `site` computes for `roots` and later passes need: arrays for them, declared before the pass
-  /// (`declarations`), and statements that fill them.
-  std::string keep_values(const Site& site, std::span<const std::uint32_t> roots, std::uint32_t level, std::string& declarations) {
+  /// Values that the pass at `site` computes for `roots` and later passes need: arrays for them, declared before the
+  /// pass (`declarations`), and statements that fill them.
+  std::string keep_values(const Site& site, std::span<const std::uint32_t> roots, std::uint32_t level,
+                          std::string& declarations) {
     if (keep_ == 0) return {};
     std::vector<std::uint32_t> later;
     for (std::uint32_t i = 0; i < body_.instrs.size(); ++i) {
-      if (body_.instrs[i].kind == Instr::Kind::Reduce && levels_.level[i] > level) later.push_back(body_.instrs[i].args[0]);
+      if (body_.instrs[i].kind == Instr::Kind::Reduce && levels_.level[i] > level)
+        later.push_back(body_.instrs[i].args[0]);
     }
     for (const Store& store : body_.stores) {
       if (!store.outer) later.push_back(store.value);
@@ -157,29 +166,38 @@ class ReduceText {
   static std::string identity(const Instr& reduce, DType type) {
     const bool is_float = type == DType::f32, is_signed = type == DType::i32;
     switch (reduce.reduce) {
-      case ReduceKind::Sum: return glsl_literal(type, 0);
-      case ReduceKind::Prod: return glsl_literal(type, 1);
+      case ReduceKind::Sum:
+        return glsl_literal(type, 0);
+      case ReduceKind::Prod:
+        return glsl_literal(type, 1);
       case ReduceKind::Max:
-      case ReduceKind::ArgMax: return is_float ? "-ae_infinity()" : is_signed ? "int(0x80000000u)" : "0u";
+      case ReduceKind::ArgMax:
+        return is_float ? "-ae_infinity()" : is_signed ? "int(0x80000000u)" : "0u";
       case ReduceKind::Min:
-      case ReduceKind::ArgMin: return is_float ? "ae_infinity()" : is_signed ? "0x7fffffff" : "0xffffffffu";
+      case ReduceKind::ArgMin:
+        return is_float ? "ae_infinity()" : is_signed ? "0x7fffffff" : "0xffffffffu";
     }
     return {};
   }
 
   /// Statement that combines a value (and index) into `target`.
-  static std::string combine(const Instr& reduce, DType type, const std::string& target, const std::string& target_index,
-                             const std::string& value, const std::string& value_index) {
+  static std::string combine(const Instr& reduce, DType type, const std::string& target,
+                             const std::string& target_index, const std::string& value,
+                             const std::string& value_index) {
     const bool is_float = type == DType::f32;
     switch (reduce.reduce) {
-      case ReduceKind::Sum: return std::format("{} += {};", target, value);
-      case ReduceKind::Prod: return std::format("{} *= {};", target, value);
-      case ReduceKind::Max: return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_max" : "max", value);
-      case ReduceKind::Min: return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_min" : "min", value);
+      case ReduceKind::Sum:
+        return std::format("{} += {};", target, value);
+      case ReduceKind::Prod:
+        return std::format("{} *= {};", target, value);
+      case ReduceKind::Max:
+        return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_max" : "max", value);
+      case ReduceKind::Min:
+        return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_min" : "min", value);
       default:
         return std::format("if ({0}({3}, {4}, {1}, {2})) {{ {1} = {3}; {2} = {4}; }}",
-                           reduce.reduce == ReduceKind::ArgMax ? "ae_argmax_before" : "ae_argmin_before", target, target_index, value,
-                           value_index);
+                           reduce.reduce == ReduceKind::ArgMax ? "ae_argmax_before" : "ae_argmin_before", target,
+                           target_index, value, value_index);
     }
   }
 
@@ -201,14 +219,15 @@ class ReduceText {
     }
   }
 
-  /// The points of this thread: every TY-th of its part, into UNROLL accumulators p<i> (with indices pi<i>) in turn. Long float
-  /// sums move to totals t<i> every 64 turns, so that no chain of roundings gets long.
+  /// The points of this thread: every TY-th of its part, into UNROLL accumulators p<i> (with indices pi<i>) in turn.
+  /// Long float sums move to totals t<i> every 64 turns, so that no chain of roundings gets long.
   void accumulate(std::span<const std::uint32_t> list, std::uint32_t level) {
     std::vector<std::uint32_t> arguments;
     for (std::uint32_t i : list) arguments.push_back(body_.instrs[i].args[0]);
     hoist(arguments);
     const auto array = [&](std::string_view type, std::string_view name, std::uint32_t i, std::string_view value) {
-      text_ += std::format("  {0} {1}{2}[{3}];\n  [[unroll]] for (uint u = 0u; u < {3}u; ++u) {1}{2}[u] = {0}({4});\n", type, name, i, unroll_, value);
+      text_ += std::format("  {0} {1}{2}[{3}];\n  [[unroll]] for (uint u = 0u; u < {3}u; ++u) {1}{2}[u] = {0}({4});\n",
+                           type, name, i, unroll_, value);
     };
     bool any_flushed = false;
     for (std::uint32_t i : list) {
@@ -221,7 +240,10 @@ class ReduceText {
     }
     std::string begin = "0u", end = points_;
     if (parts_ > 1) {
-      text_ += std::format("  uint share = ({0} + PARTS - 1u) / PARTS;\n  uint begin = part * share;\n  uint end = min(begin + share, {0});\n", points_);
+      text_ += std::format(
+          "  uint share = ({0} + PARTS - 1u) / PARTS;\n  uint begin = part * share;\n  uint end = min(begin + share, "
+          "{0});\n",
+          points_);
       begin = "begin";
       end = "end";
     }
@@ -237,8 +259,10 @@ class ReduceText {
       std::string value = writer_.name(site, reduce.args[0]);
       const auto known = site.given.find(reduce.args[0]);
       const bool narrow = known != site.given.end() && known->second.width < width_;
-      if (body_.instrs[reduce.args[0]].dtype != type || narrow) value = std::format("{}({})", glsl_type(type, width_), value);
-      loop += std::format("      {}\n", combine(reduce, type, std::format("p{}[{}]", i, u), std::format("pi{}[{}]", i, u), value, "i"));
+      if (body_.instrs[reduce.args[0]].dtype != type || narrow)
+        value = std::format("{}({})", glsl_type(type, width_), value);
+      loop += std::format(
+          "      {}\n", combine(reduce, type, std::format("p{}[{}]", i, u), std::format("pi{}[{}]", i, u), value, "i"));
     }
     loop += keep_values(site, arguments, level, text_);
     text_ += loop + "    }\n";
@@ -246,8 +270,9 @@ class ReduceText {
       text_ += std::format("    if ((++turns{} & 63u) == 0u) {{\n", level);
       for (std::uint32_t i : list) {
         if (!flushed(body_.instrs[i])) continue;
-        text_ += std::format("      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i, unroll_,
-                             glsl_type(DType::f32, width_));
+        text_ += std::format(
+            "      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i,
+            unroll_, glsl_type(DType::f32, width_));
       }
       text_ += "    }\n";
     }
@@ -259,7 +284,8 @@ class ReduceText {
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
       const DType type = accumulator(reduce);
-      if (flushed(reduce)) text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
+      if (flushed(reduce))
+        text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
       const std::string value = std::format("a{}", i), index = std::format("ai{}", i);
       const auto lane_of = [&](std::int64_t u, int lane) {
         return width_ == 1 ? std::format("p{}[{}]", i, u) : std::format("p{}[{}].{}", i, u, "xyzw"[lane]);
@@ -268,13 +294,16 @@ class ReduceText {
       if (is_arg(reduce)) text_ += std::format("  uint {} = pi{}[0];\n", index, i);
       for (std::int64_t n = 1; n < unroll_ * width_; ++n) {
         const std::int64_t u = n / width_;
-        text_ += "  " + combine(reduce, type, value, index, lane_of(u, static_cast<int>(n % width_)), std::format("pi{}[{}]", i, u)) + "\n";
+        text_ += "  " +
+                 combine(reduce, type, value, index, lane_of(u, static_cast<int>(n % width_)),
+                         std::format("pi{}[{}]", i, u)) +
+                 "\n";
       }
     }
   }
 
-  /// a<i> (and ai<i>) of the TY threads of a row become one, the same in each of them: first STEP threads combine every STEP-th
-  /// value, then each thread combines the STEP results; two barriers instead of log2(TY).
+  /// a<i> (and ai<i>) of the TY threads of a row become one, the same in each of them: first STEP threads combine
+  /// every STEP-th value, then each thread combines the STEP results; two barriers instead of log2(TY).
   void combine_threads(std::span<const std::uint32_t> list) {
     const std::int64_t ty = constant("TY");
     if (ty == 1) return;
@@ -288,14 +317,14 @@ class ReduceText {
     };
     const auto take = [&](std::uint32_t i, std::string_view from) {
       const Instr& reduce = body_.instrs[i];
-      return combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i), std::format("s{}[{}]", i, from),
-                     std::format("si{}[{}]", i, from));
+      return combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i),
+                     std::format("s{}[{}]", i, from), std::format("si{}[{}]", i, from));
     };
     for (std::uint32_t i : list) text_ += "  " + put(i) + "\n";
     text_ += "  barrier();\n";
     if (step < ty) {
-      text_ += std::format("  if (ty < {0}u) {{\n    for (uint j = thread + {1}u; j < thread + {2}u; j += {1}u) {{\n", step, step * stride,
-                           (ty - step) * stride + 1);
+      text_ += std::format("  if (ty < {0}u) {{\n    for (uint j = thread + {1}u; j < thread + {2}u; j += {1}u) {{\n",
+                           step, step * stride, (ty - step) * stride + 1);
       for (std::uint32_t i : list) text_ += "      " + take(i, "j") + "\n";
       text_ += "    }\n";
       for (std::uint32_t i : list) text_ += "    " + put(i) + "\n";
@@ -306,16 +335,20 @@ class ReduceText {
       text_ += std::format("    a{0} = s{0}[first];\n", i);
       if (is_arg(body_.instrs[i])) text_ += std::format("    ai{0} = si{0}[first];\n", i);
     }
-    text_ += std::format("    for (uint j = first + {0}u; j < first + {1}u; j += {0}u) {{\n", stride, std::min(step, ty) * stride);
+    text_ += std::format("    for (uint j = first + {0}u; j < first + {1}u; j += {0}u) {{\n", stride,
+                         std::min(step, ty) * stride);
     for (std::uint32_t i : list) text_ += "      " + take(i, "j") + "\n";
     text_ += "    }\n  }\n";
   }
 
-  /// Partial results of PARTS workgroups: each leaves its own in the workspace, the last to arrive combines them in order.
+  /// Partial results of PARTS workgroups: each leaves its own in the workspace, the last to arrive combines them in
+  /// order.
   void combine_parts(std::span<const std::uint32_t> list) {
     std::size_t words = 0;
     for (std::uint32_t i : list) words += is_arg(body_.instrs[i]) ? 2 : 1;
-    const auto word = [&](std::string_view which, std::size_t k) { return std::format("W[((block * PARTS + {}) * TX + tx) * {}u + {}u]", which, words, k); };
+    const auto word = [&](std::string_view which, std::size_t k) {
+      return std::format("W[((block * PARTS + {}) * TX + tx) * {}u + {}u]", which, words, k);
+    };
     const auto from_bits = [&](DType type, const std::string& text) {
       return type == DType::f32 ? "uintBitsToFloat(" + text + ")" : std::format("{}({})", glsl_type(type), text);
     };
@@ -326,8 +359,10 @@ class ReduceText {
       text_ += std::format("    {} = {}(a{});\n", word("part", k++), is_float ? "floatBitsToUint" : "uint", i);
       if (is_arg(body_.instrs[i])) text_ += std::format("    {} = ai{};\n", word("part", k++), i);
     }
-    text_ += "  }\n  memoryBarrierBuffer();\n  barrier();\n  if (thread == 0u) arrived = atomicAdd(C[block], 1u);\n  barrier();\n"
-             "  if (arrived != PARTS - 1u) return;\n  memoryBarrierBuffer();\n";
+    text_ +=
+        "  }\n  memoryBarrierBuffer();\n  barrier();\n  if (thread == 0u) arrived = atomicAdd(C[block], 1u);\n  "
+        "barrier();\n"
+        "  if (arrived != PARTS - 1u) return;\n  memoryBarrierBuffer();\n";
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
       text_ += std::format("  a{} = {};\n", i, identity(reduce, accumulator(reduce)));
@@ -339,7 +374,8 @@ class ReduceText {
       const Instr& reduce = body_.instrs[i];
       const std::string value = from_bits(accumulator(reduce), word("j", k++));
       const std::string index = is_arg(reduce) ? word("j", k++) : "";
-      text_ += "    " + combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i), value, index) + "\n";
+      text_ += "    " +
+               combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i), value, index) + "\n";
     }
     text_ += "  }\n";
     combine_threads(list);
@@ -380,8 +416,8 @@ class ReduceText {
   std::int64_t parts_;
   std::vector<std::string> names_;
   std::string points_;
-  Site outer_;                        ///< `given` grows as values become known
-  std::vector<std::uint32_t> kept_;   ///< instructions whose values for all points of the thread are in arrays k<i>
+  Site outer_;                       ///< `given` grows as values become known
+  std::vector<std::uint32_t> kept_;  ///< instructions whose values for all points of the thread are in arrays k<i>
   std::string text_;
 };
 

@@ -1,7 +1,8 @@
 // SPIR-V by key: in memory, then on disk, then from glslang.
 //
-// A file <directory>/spirv-v1/<key>.spv is, little-endian: "AESV", u32 version, u64 number of words, 32 characters of hash over
-// the key and the words, the words. Whatever does not match to the last byte is absent, and is written again.
+// A file <directory>/spirv-v1/<key>.spv is, little-endian: "AESV", u32 version, u64 number of words, 32 characters of
+// hash over the key and the words, the words. Whatever does not match to the last byte is absent, and is written
+// again.
 #include <bit>
 #include <cstring>
 #include <future>
@@ -31,10 +32,12 @@ std::string content_hash(std::string_view key, std::span<const std::uint32_t> wo
 Words decode(std::span<const std::byte> bytes, std::string_view key, const std::string& name) {
   static_assert(std::endian::native == std::endian::little);
   ByteReader reader(bytes, name);
-  if (reader.u32("magic") != kMagic || reader.u32("version") != kVersion) reader.corrupt("not a SPIR-V cache entry of this version");
+  if (reader.u32("magic") != kMagic || reader.u32("version") != kVersion)
+    reader.corrupt("not a SPIR-V cache entry of this version");
   const std::uint64_t count = reader.u64("length");
   const std::string hash(reader.text(32, "hash"));
-  if (count == 0 || count != reader.remaining() / 4 || reader.remaining() % 4 != 0) reader.corrupt("the length does not match the file");
+  if (count == 0 || count != reader.remaining() / 4 || reader.remaining() % 4 != 0)
+    reader.corrupt("the length does not match the file");
   Words words(count);
   std::memcpy(words.data(), reader.take(count * 4, "words").data(), count * 4);
   if (content_hash(key, words) != hash) reader.corrupt("the hash does not match the content");

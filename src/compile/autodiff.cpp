@@ -57,9 +57,9 @@ class Differentiator {
     if (!gradient || !active(value) || !is_float(graph_.type(value).dtype)) return;
     const Node& node = graph_.node(value.node);
     if (gradient.type() != graph_.type(value)) {
-      Error error(ErrorCode::Internal,
-                  std::format("[{}] gradient is {} but its value is {}", from ? graph_.node(*from).op->name : "gradients",
-                              gradient.type().to_string(), graph_.type(value).to_string()));
+      Error error(ErrorCode::Internal, std::format("[{}] gradient is {} but its value is {}",
+                                                   from ? graph_.node(*from).op->name : "gradients",
+                                                   gradient.type().to_string(), graph_.type(value).to_string()));
       throw error.context(describe(from ? graph_.node(*from) : node));
     }
     if (from) reached_from_.try_emplace(value.node, *from);
@@ -123,7 +123,8 @@ class Differentiator {
     }
     std::string text = "loss";
     for (auto step = path.rbegin(); step != path.rend(); ++step) text += " <- " + *step;
-    Error error(ErrorCode::InvalidArgument, std::format("[{}] is not differentiable, and a gradient has to pass through it", node.op->name));
+    Error error(ErrorCode::InvalidArgument,
+                std::format("[{}] is not differentiable, and a gradient has to pass through it", node.op->name));
     throw error.context(describe(node)).context(std::format("path {}", text));
   }
 
@@ -157,9 +158,11 @@ class Differentiator {
 }  // namespace
 
 std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const Value> wrt, double seed) {
-  if (!loss || &loss.graph() != &graph) fail(ErrorCode::InvalidArgument, "[gradients] the loss is not a value of this graph");
+  if (!loss || &loss.graph() != &graph)
+    fail(ErrorCode::InvalidArgument, "[gradients] the loss is not a value of this graph");
   if (loss.shape().rank() != 0 || !is_float(loss.dtype())) {
-    Error error(ErrorCode::ShapeMismatch, std::format("[gradients] the loss must be a float scalar (rank 0), found {}", loss.type().to_string()));
+    Error error(ErrorCode::ShapeMismatch,
+                std::format("[gradients] the loss must be a float scalar (rank 0), found {}", loss.type().to_string()));
     throw error.context(describe(loss.node()));
   }
   for (const Value& value : wrt) {
@@ -167,7 +170,8 @@ std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const 
       fail(ErrorCode::InvalidArgument, "[gradients] a value to differentiate with respect to is not of this graph");
     }
     if (!is_float(value.dtype())) {
-      Error error(ErrorCode::DTypeMismatch, std::format("[gradients] only float values have gradients, found {}", value.type().to_string()));
+      Error error(ErrorCode::DTypeMismatch,
+                  std::format("[gradients] only float values have gradients, found {}", value.type().to_string()));
       throw error.context(describe(value.node()));
     }
   }

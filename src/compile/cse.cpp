@@ -40,7 +40,8 @@ void add_attr(Hasher& hash, const AttrValue& value) {
 
 /// a + b = b + a bit for bit, except for the payload of a NaN.
 bool commutative(const OpDef& op) {
-  return op.name == "add" || op.name == "mul" || op.name == "logical_and" || op.name == "logical_or" || op.name == "logical_xor";
+  return op.name == "add" || op.name == "mul" || op.name == "logical_and" || op.name == "logical_or" ||
+         op.name == "logical_xor";
 }
 
 /// Precision is about the inputs of products; elsewhere the derivative region may share what the forward pass computes.
@@ -48,10 +49,14 @@ bool precision_matters(const OpDef& op) { return op.kind == OpKind::Product || o
 
 bool mergeable(const Node& node) {
   switch (node.op->kind) {
-    case OpKind::Leaf: return is_constant(node);
-    case OpKind::Sink: return node.op->name == "check";
-    case OpKind::Random: return false;
-    default: return !node.op->name.starts_with("random");
+    case OpKind::Leaf:
+      return is_constant(node);
+    case OpKind::Sink:
+      return node.op->name == "check";
+    case OpKind::Random:
+      return false;
+    default:
+      return !node.op->name.starts_with("random");
   }
 }
 

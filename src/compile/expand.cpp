@@ -31,12 +31,13 @@ std::shared_ptr<Graph> expand_once(const Graph& graph) {
     like.name.clear();
     const std::vector<Value> results = node.op->expand(BuildContext{rebuild.target(), like}, inputs);
     if (results.size() != node.results.size()) {
-      fail(ErrorCode::Internal, "[{}] expands to {} results instead of {}", node.op->name, results.size(), node.results.size());
+      fail(ErrorCode::Internal, "[{}] expands to {} results instead of {}", node.op->name, results.size(),
+           node.results.size());
     }
     for (std::size_t r = 0; r < results.size(); ++r) {
       if (results[r].type() != node.results[r]) {
-        Error error(ErrorCode::Internal, std::format("[{}] expands to {} instead of {}", node.op->name, results[r].type().to_string(),
-                                                     node.results[r].to_string()));
+        Error error(ErrorCode::Internal, std::format("[{}] expands to {} instead of {}", node.op->name,
+                                                     results[r].type().to_string(), node.results[r].to_string()));
         throw error.context("the call at " + node.line.to_string());
       }
     }

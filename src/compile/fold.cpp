@@ -17,7 +17,8 @@ constexpr std::int64_t kMaxElements = 1 << 16;
 /// nothing to fold; random nodes and composites (which may hold checks) differ from a value of their own.
 bool foldable(const Node& node) {
   const OpKind kind = node.op->kind;
-  if (kind != OpKind::Pointwise && kind != OpKind::Movement && kind != OpKind::Reduce && kind != OpKind::Product) return false;
+  if (kind != OpKind::Pointwise && kind != OpKind::Movement && kind != OpKind::Reduce && kind != OpKind::Product)
+    return false;
   return node.op->eval && node.op->movement != MovementKind::Expand && !node.inputs.empty() &&
          std::ranges::all_of(node.results, [](const TensorType& type) {
            return dtype_info(type.dtype).kind != DTypeInfo::Kind::Quantized && type.shape.elements() <= kMaxElements;

@@ -39,7 +39,8 @@ class Packer {
       }
       layout.slots[index] = {arena, *offset};
       layout.arenas[arena] = std::max(layout.arenas[arena], *offset + bytes);
-      const auto at = std::ranges::upper_bound(members[arena], *offset, {}, [&](std::uint32_t i) { return layout.slots[i].offset; });
+      const auto at = std::ranges::upper_bound(members[arena], *offset, {},
+                                               [&](std::uint32_t i) { return layout.slots[i].offset; });
       members[arena].insert(at, index);
     }
     return layout;
@@ -47,7 +48,8 @@ class Packer {
 
  private:
   /// Best-fitting offset for `index` in an arena; nullopt when it would grow past the limit.
-  std::optional<std::uint64_t> find_gap(const ArenaLayout& layout, std::span<const std::uint32_t> members, std::uint32_t index) const {
+  std::optional<std::uint64_t> find_gap(const ArenaLayout& layout, std::span<const std::uint32_t> members,
+                                        std::uint32_t index) const {
     const LiveRange& range = ranges_[index];
     std::optional<std::uint64_t> best;
     std::uint64_t best_size = 0;
@@ -71,7 +73,8 @@ class Packer {
   bool aliasing_;
 };
 
-void assert_disjoint(std::span<const LiveRange> ranges, const ArenaLayout& layout, std::uint64_t alignment, bool aliasing) {
+void assert_disjoint(std::span<const LiveRange> ranges, const ArenaLayout& layout, std::uint64_t alignment,
+                     bool aliasing) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].bytes > 0) order.push_back(i);
@@ -94,14 +97,16 @@ void assert_disjoint(std::span<const LiveRange> ranges, const ArenaLayout& layou
 
 std::uint64_t ArenaLayout::total() const { return std::accumulate(arenas.begin(), arenas.end(), std::uint64_t{0}); }
 
-ArenaLayout plan_arenas(std::span<const LiveRange> ranges, std::uint64_t alignment, std::uint64_t max_arena_bytes, bool aliasing) {
+ArenaLayout plan_arenas(std::span<const LiveRange> ranges, std::uint64_t alignment, std::uint64_t max_arena_bytes,
+                        bool aliasing) {
   std::vector<std::uint32_t> order(ranges.size());
   std::iota(order.begin(), order.end(), 0u);
   Packer packer(ranges, alignment, max_arena_bytes, aliasing);
 
   std::ranges::stable_sort(order, std::greater<>{}, [&](std::uint32_t i) { return ranges[i].bytes; });
   ArenaLayout by_size = packer.pack(order);
-  std::ranges::stable_sort(order, {}, [&](std::uint32_t i) { return ranges[i].first; });  // of one group, the largest first
+  std::ranges::stable_sort(order, {},
+                           [&](std::uint32_t i) { return ranges[i].first; });  // of one group, the largest first
   ArenaLayout by_start = packer.pack(order);
 
   ArenaLayout& best = by_start.total() < by_size.total() ? by_start : by_size;

@@ -19,14 +19,15 @@ struct ArenaSlot {
 };
 
 struct ArenaLayout {
-  std::vector<ArenaSlot> slots;        ///< one per range; ranges of 0 bytes lie at offset 0 of arena 0
-  std::vector<std::uint64_t> arenas;   ///< bytes of each arena buffer
+  std::vector<ArenaSlot> slots;       ///< one per range; ranges of 0 bytes lie at offset 0 of arena 0
+  std::vector<std::uint64_t> arenas;  ///< bytes of each arena buffer
   std::uint64_t total() const;
 };
 
 /// Ranges live in a common group get disjoint memory; with `aliasing` off, all do. Offsets are multiples of `alignment`; a new
 /// arena is begun where one would grow past `max_arena_bytes`. Greedy best fit, largest first and earliest first; the smaller result counts.
 /// Every range must fit max_arena_bytes (the caller names the tensor otherwise). Deterministic; asserts that nothing overlaps.
-ArenaLayout plan_arenas(std::span<const LiveRange> ranges, std::uint64_t alignment, std::uint64_t max_arena_bytes, bool aliasing);
+ArenaLayout plan_arenas(std::span<const LiveRange> ranges, std::uint64_t alignment, std::uint64_t max_arena_bytes,
+                        bool aliasing);
 
 }  // namespace aeshna

@@ -23,7 +23,8 @@ namespace {
 void run_verify(Compilation& c) {
   verify(*c.graph, "builder");
   if (c.options.training) return;
-  for (std::size_t i = 0; i < c.graph->nodes().size(); ++i) c.graph->mutable_node(static_cast<NodeId>(i)).segment = Segment::Forward;
+  for (std::size_t i = 0; i < c.graph->nodes().size(); ++i)
+    c.graph->mutable_node(static_cast<NodeId>(i)).segment = Segment::Forward;
 }
 
 /// Gradients of inner values are those of the graph as the user built it: then it is differentiated before it is rewritten.
@@ -88,7 +89,9 @@ constexpr Stage kStages[] = {
     {"plan", "source text of each distinct kernel, push words of each step: the finished plan", run_codegen},
 };
 
-bool is_graph_stage(std::string_view name) { return name != "fuse" && name != "select" && name != "schedule" && name != "plan"; }
+bool is_graph_stage(std::string_view name) {
+  return name != "fuse" && name != "select" && name != "schedule" && name != "plan";
+}
 
 /// Runs the stages up to and including `last` (empty: all), each verified and timed.
 Compilation run_stages(const Graph& graph, const PipelineOptions& options, const Caps& caps, std::string_view last) {
@@ -132,7 +135,8 @@ std::string dump_stage(const Graph& graph, const PipelineOptions& options, const
   }
   if (stage == "select") {
     for (const auto& [kernel, spec] : c.selected) {
-      text += std::format("{} {}: {} workgroups of {}x{}x{}\n", spec.family, spec.variant, spec.workgroups, spec.local[0], spec.local[1], spec.local[2]);
+      text += std::format("{} {}: {} workgroups of {}x{}x{}\n", spec.family, spec.variant, spec.workgroups,
+                          spec.local[0], spec.local[1], spec.local[2]);
       text += print_kernel(kernel, *c.graph);
     }
     for (const std::string& note : c.plan.notes) text += std::format("note: {}\n", note);

@@ -121,7 +121,9 @@ class Checker {
 
   // ---- form
 
-  static bool in_arena(const Placement& placement) { return placement.home == Home::Arena || placement.home == Home::Workspace; }
+  static bool in_arena(const Placement& placement) {
+    return placement.home == Home::Arena || placement.home == Home::Workspace;
+  }
 
   Interval interval(const PlanOperand& operand) const {
     const Placement& p = plan_.placements[operand.placement];
@@ -137,20 +139,23 @@ class Checker {
 
   std::string name(std::size_t step) const {
     const PlanStep& s = plan_.steps[step];
-    return s.kind == PlanStep::Kind::Copy ? std::format("step {} (copy)", step) : std::format("step {} ({} {})", step, s.spec.family, s.spec.variant);
+    return s.kind == PlanStep::Kind::Copy ? std::format("step {} (copy)", step)
+                                          : std::format("step {} ({} {})", step, s.spec.family, s.spec.variant);
   }
 
   void form() {
     for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
       const Placement& p = plan_.placements[i];
       if (in_arena(p)) {
-        if (p.arena >= plan_.arenas.size() || p.offset > plan_.arenas[p.arena] || p.bytes > plan_.arenas[p.arena] - p.offset) {
+        if (p.arena >= plan_.arenas.size() || p.offset > plan_.arenas[p.arena] ||
+            p.bytes > plan_.arenas[p.arena] - p.offset) {
           found("placement '{}' lies outside its arena", p.name);
         }
         if (p.offset % caps_.storage_alignment != 0) found("placement '{}' at byte {} is misaligned", p.name, p.offset);
       }
       if (p.bytes > caps_.max_buffer_size) found("placement '{}' of {} bytes exceeds max_buffer_size", p.name, p.bytes);
-      if (p.home == Home::Counters && p.bytes != plan_.counters * kWord) found("the counters' placement has {} bytes for {} counters", p.bytes, plan_.counters);
+      if (p.home == Home::Counters && p.bytes != plan_.counters * kWord)
+        found("the counters' placement has {} bytes for {} counters", p.bytes, plan_.counters);
     }
     for (const std::uint64_t bytes : plan_.arenas) {
       if (bytes > caps_.max_buffer_size) found("an arena of {} bytes exceeds max_buffer_size", bytes);
@@ -170,7 +175,8 @@ class Checker {
       const PlanStep& before = plan_.steps[i - 1];
       if (before.group > step.group) found("{} goes back to group {}", name(i), step.group);
       if (before.segment > step.segment) found("{} goes back to an earlier segment", name(i));
-      if (before.segment != step.segment && before.group == step.group) found("{} begins a segment inside group {}", name(i), step.group);
+      if (before.segment != step.segment && before.group == step.group)
+        found("{} begins a segment inside group {}", name(i), step.group);
     }
     for (const PlanOperand& operand : step.operands) {
       if (operand.placement >= plan_.placements.size()) {
@@ -178,15 +184,18 @@ class Checker {
         continue;
       }
       const Placement& p = plan_.placements[operand.placement];
-      if (operand.offset > p.bytes || operand.bytes > p.bytes - operand.offset) found("{} reaches outside '{}'", name(i), p.name);
+      if (operand.offset > p.bytes || operand.bytes > p.bytes - operand.offset)
+        found("{} reaches outside '{}'", name(i), p.name);
       const bool copy = step.kind == PlanStep::Kind::Copy;
       const std::uint64_t alignment = copy ? kWord : caps_.storage_alignment;
       if ((p.offset + operand.offset) % alignment != 0) found("{}: the range of '{}' is misaligned", name(i), p.name);
-      if (!copy && operand.bytes > caps_.max_storage_range) found("{}: {} bytes of '{}' exceed max_storage_range", name(i), operand.bytes, p.name);
+      if (!copy && operand.bytes > caps_.max_storage_range)
+        found("{}: {} bytes of '{}' exceed max_storage_range", name(i), operand.bytes, p.name);
     }
     if (step.kind == PlanStep::Kind::Copy) {
       const auto& o = step.operands;
-      if (o.size() != 2 || !o[0].read || o[0].written || o[1].read || !o[1].written || o[0].bytes != o[1].bytes) found("{} is no copy", name(i));
+      if (o.size() != 2 || !o[0].read || o[0].written || o[1].read || !o[1].written || o[0].bytes != o[1].bytes)
+        found("{} is no copy", name(i));
       return;
     }
     if (step.spec.fused == nullptr) {
@@ -194,7 +203,8 @@ class Checker {
       return;
     }
     const auto& operands = step.spec.fused->operands;
-    const std::size_t expected = operands.size() + (step.spec.workspace_bytes > 0 ? 1 : 0) + (step.spec.counters > 0 ? 1 : 0);
+    const std::size_t expected =
+        operands.size() + (step.spec.workspace_bytes > 0 ? 1 : 0) + (step.spec.counters > 0 ? 1 : 0);
     if (step.operands.size() != expected) {
       found("{} binds {} ranges, the kernel has {}", name(i), step.operands.size(), expected);
       return;
@@ -204,7 +214,8 @@ class Checker {
         found("{}: operand {} is not bound as the kernel uses it", name(i), k);
       }
       if (step.operands[k].bytes != static_cast<std::uint64_t>(operands[k].elements) * kWord) {
-        found("{}: operand {} covers {} bytes of {} elements", name(i), k, step.operands[k].bytes, operands[k].elements);
+        found("{}: operand {} covers {} bytes of {} elements", name(i), k, step.operands[k].bytes,
+              operands[k].elements);
       }
       const Home home = plan_.placements[step.operands[k].placement].home;
       const bool read_only = home == Home::Input || home == Home::Constant;
@@ -243,7 +254,8 @@ class Checker {
         if (!a.written && !b.written) continue;
         if (!interval(a).overlaps(interval(b))) continue;
         const char* kind = a.written && b.written ? "WAW" : a.written ? "RAW" : "WAR";
-        found("{} between {} and {} in group {}: '{}' and '{}' overlap", kind, name(first), name(second), plan_.steps[second].group, name(a), name(b));
+        found("{} between {} and {} in group {}: '{}' and '{}' overlap", kind, name(first), name(second),
+              plan_.steps[second].group, name(a), name(b));
       }
     }
   }
@@ -255,7 +267,8 @@ class Checker {
       for (const PlanOperand& operand : plan_.steps[i].operands) {
         const Placement& p = plan_.placements[operand.placement];
         if (in_arena(p) && (plan_.steps[i].group < p.first_group || plan_.steps[i].group > p.last_group)) {
-          found("{} uses '{}' in group {}, outside its life from {} to {}", name(i), p.name, plan_.steps[i].group, p.first_group, p.last_group);
+          found("{} uses '{}' in group {}, outside its life from {} to {}", name(i), p.name, plan_.steps[i].group,
+                p.first_group, p.last_group);
         }
       }
     }
@@ -263,7 +276,8 @@ class Checker {
     for (std::uint32_t i = 0; i < plan_.placements.size(); ++i) {
       if (in_arena(plan_.placements[i]) && plan_.placements[i].bytes > 0) order.push_back(i);
     }
-    std::ranges::sort(order, {}, [&](std::uint32_t i) { return std::pair(plan_.placements[i].arena, plan_.placements[i].offset); });
+    std::ranges::sort(
+        order, {}, [&](std::uint32_t i) { return std::pair(plan_.placements[i].arena, plan_.placements[i].offset); });
     for (std::size_t a = 0; a < order.size(); ++a) {
       const Placement& x = plan_.placements[order[a]];
       for (std::size_t b = a + 1; b < order.size(); ++b) {
@@ -324,7 +338,8 @@ class Checker {
       const Node& assign = plan_.graph->node(id);
       for (auto& [space, contents] : memory_) {
         const bool own = std::get<2>(space) == plan_.graph->node(assign.inputs[0].node).name;
-        if (own && (std::get<0>(space) == Home::State || std::get<0>(space) == Home::Parameter)) contents.rename(canonical(assign.inputs[1]), assign.inputs[0]);
+        if (own && (std::get<0>(space) == Home::State || std::get<0>(space) == Home::Parameter))
+          contents.rename(canonical(assign.inputs[1]), assign.inputs[0]);
       }
     }
     for (std::uint32_t i = 0; i < plan_.placements.size(); ++i) {
@@ -336,7 +351,9 @@ class Checker {
     }
   }
 
-  bool is_constant_operand(const PlanOperand& operand) const { return plan_.placements[operand.placement].home == Home::Constant; }
+  bool is_constant_operand(const PlanOperand& operand) const {
+    return plan_.placements[operand.placement].home == Home::Constant;
+  }
 
   void execute(std::size_t index, const std::string& done) {
     const PlanStep& step = plan_.steps[index];
@@ -351,7 +368,8 @@ class Checker {
       target.write(to.begin, to.end, kUnknown, 0);
       for (const auto& [start, piece] : pieces) {
         const std::uint64_t begin = std::max(start, from.begin), end = std::min(piece.end, from.end);
-        target.write(to.begin + (begin - from.begin), to.begin + (end - from.begin), piece.value, piece.offset + (begin - start));
+        target.write(to.begin + (begin - from.begin), to.begin + (end - from.begin), piece.value,
+                     piece.offset + (begin - start));
       }
       return;
     }
@@ -361,7 +379,8 @@ class Checker {
       const Interval range = interval(step.operands[k]);
       const auto first = static_cast<std::uint64_t>(operands[k].first_element) * kWord;
       if (!memory_[range.space].holds(range.begin, range.end, operands[k].value, first)) {
-        found("{} does not find the value of operand {} in '{}' (order {})", name(index), k, name(step.operands[k]), done);
+        found("{} does not find the value of operand {} in '{}' (order {})", name(index), k, name(step.operands[k]),
+              done);
       }
     }
     for (std::size_t k = 0; k < step.operands.size(); ++k) {
@@ -403,15 +422,19 @@ class Checker {
       expect_whole(plan_.parameters.contains(leaf) ? plan_.parameters : plan_.states, leaf, assign.inputs[1], done);
     }
     for (const Graph::Output& output : plan_.graph->outputs()) {
-      if (plan_.graph->node(output.value.node).segment <= segment) expect_whole(plan_.outputs, output.name, output.value, done);
+      if (plan_.graph->node(output.value.node).segment <= segment)
+        expect_whole(plan_.outputs, output.name, output.value, done);
     }
   }
 
-  void expect_whole(const std::map<std::string, std::uint32_t, std::less<>>& names, const std::string& name, ValueId value, const std::string& done) {
+  void expect_whole(const std::map<std::string, std::uint32_t, std::less<>>& names, const std::string& name,
+                    ValueId value, const std::string& done) {
     const auto at = names.find(name);
     if (at == names.end()) return found("'{}' has no placement", name);
-    const Interval whole = interval({.placement = at->second, .offset = 0, .bytes = plan_.placements[at->second].bytes});
-    if (!memory_[whole.space].holds(whole.begin, whole.end, canonical(value), 0)) found("'{}' does not hold its new value after {}", name, done);
+    const Interval whole =
+        interval({.placement = at->second, .offset = 0, .bytes = plan_.placements[at->second].bytes});
+    if (!memory_[whole.space].holds(whole.begin, whole.end, canonical(value), 0))
+      found("'{}' does not hold its new value after {}", name, done);
   }
 };
 

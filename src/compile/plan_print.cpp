@@ -12,14 +12,22 @@ namespace {
 
 std::string_view home_name(Home home) {
   switch (home) {
-    case Home::Arena: return "arena";
-    case Home::Input: return "input";
-    case Home::Parameter: return "parameter";
-    case Home::State: return "state";
-    case Home::Output: return "output";
-    case Home::Constant: return "constant";
-    case Home::Workspace: return "workspace";
-    case Home::Counters: return "counters";
+    case Home::Arena:
+      return "arena";
+    case Home::Input:
+      return "input";
+    case Home::Parameter:
+      return "parameter";
+    case Home::State:
+      return "state";
+    case Home::Output:
+      return "output";
+    case Home::Constant:
+      return "constant";
+    case Home::Workspace:
+      return "workspace";
+    case Home::Counters:
+      return "counters";
   }
   return "?";
 }
@@ -54,13 +62,14 @@ class Printer {
 
   /// Before code generation there are no kernels yet: a variant stands for one.
   std::string kernel_name(const PlanStep& step) const {
-    return step.kernel < plan_.kernels.size() ? plan_.kernels[step.kernel].name : step.spec.family + " " + step.spec.variant;
+    return step.kernel < plan_.kernels.size() ? plan_.kernels[step.kernel].name
+                                              : step.spec.family + " " + step.spec.variant;
   }
 
   void summary() {
     const auto copies = std::ranges::count(plan_.steps, PlanStep::Kind::Copy, &PlanStep::kind);
-    line("plan: {} dispatches and {} copies in {} barrier groups, {} distinct kernels", plan_.steps.size() - static_cast<std::size_t>(copies), copies,
-         plan_.barrier_groups, plan_.kernels.size());
+    line("plan: {} dispatches and {} copies in {} barrier groups, {} distinct kernels",
+         plan_.steps.size() - static_cast<std::size_t>(copies), copies, plan_.barrier_groups, plan_.kernels.size());
   }
 
   void kernels() {
@@ -73,8 +82,8 @@ class Printer {
       const auto& [index, name] = kernel;
       if (index < plan_.kernels.size()) {
         const PlanKernel& k = plan_.kernels[index];
-        line("  k{:<3} {:4} x  {}  (local {}x{}x{}, shared {} B, {} bindings)", index, count, name, k.local[0], k.local[1], k.local[2], k.shared_bytes,
-             k.source.bindings);
+        line("  k{:<3} {:4} x  {}  (local {}x{}x{}, shared {} B, {} bindings)", index, count, name, k.local[0],
+             k.local[1], k.local[2], k.shared_bytes, k.source.bindings);
       } else {
         line("  {:4} x  {}", count, name);
       }
@@ -90,7 +99,8 @@ class Printer {
       if (step.kind == PlanStep::Kind::Copy) {
         line("    copy");
       } else {
-        line("    {}: {} workgroups of {}x{}x{}", kernel_name(step), step.spec.workgroups, step.spec.local[0], step.spec.local[1], step.spec.local[2]);
+        line("    {}: {} workgroups of {}x{}x{}", kernel_name(step), step.spec.workgroups, step.spec.local[0],
+             step.spec.local[1], step.spec.local[2]);
       }
       for (const PlanOperand& operand : step.operands) print_operand(operand);
     }
@@ -99,8 +109,10 @@ class Printer {
   void print_operand(const PlanOperand& operand) {
     const Placement& p = plan_.placements.at(operand.placement);
     const std::string_view access = operand.read && operand.written ? "rw" : operand.written ? "w " : "r ";
-    const std::string place = in_arena(p) ? std::format("{} {} +{}", home_name(p.home), p.arena, p.offset + operand.offset)
-                                          : operand.offset > 0 ? std::format("{} +{}", home_name(p.home), operand.offset) : std::string(home_name(p.home));
+    const std::string place = in_arena(p)
+                                  ? std::format("{} {} +{}", home_name(p.home), p.arena, p.offset + operand.offset)
+                              : operand.offset > 0 ? std::format("{} +{}", home_name(p.home), operand.offset)
+                                                   : std::string(home_name(p.home));
     line("      {} {:<24} {:<24} {:>12} B  {}", access, p.name, p.type.to_string(), operand.bytes, place);
   }
 
@@ -118,8 +130,10 @@ class Printer {
       std::ranges::stable_sort(rows, {}, [](const Placement* p) { return std::pair(p->offset, p->first_group); });
       for (const Placement* p : rows) {
         std::string picture(columns, '.');
-        for (std::uint32_t g = p->first_group; g <= p->last_group && g / per_column < columns; ++g) picture[g / per_column] = '#';
-        line("  {:>12} {:>12} B  {}  {} ({} to {})", p->offset, p->bytes, picture, p->name, p->first_group, p->last_group);
+        for (std::uint32_t g = p->first_group; g <= p->last_group && g / per_column < columns; ++g)
+          picture[g / per_column] = '#';
+        line("  {:>12} {:>12} B  {}  {} ({} to {})", p->offset, p->bytes, picture, p->name, p->first_group,
+             p->last_group);
       }
     }
   }
@@ -127,7 +141,8 @@ class Printer {
   void pinned() {
     line("\npinned");
     for (const Placement& p : plan_.placements) {
-      if (!in_arena(p) && p.home != Home::Counters) line("  {:<10} {:<24} {:<24} {:>12} B", home_name(p.home), p.name, p.type.to_string(), p.bytes);
+      if (!in_arena(p) && p.home != Home::Counters)
+        line("  {:<10} {:<24} {:<24} {:>12} B", home_name(p.home), p.name, p.type.to_string(), p.bytes);
     }
     for (const auto& [name, index] : plan_.outputs) {
       if (plan_.placements.at(index).name != name) line("  output '{}' is '{}'", name, plan_.placements[index].name);
@@ -139,7 +154,9 @@ class Printer {
     line("\nmemory");
     line("  transient, logical   {:>14} B", m.logical_bytes);
     line("  arenas, physical     {:>14} B{}", m.arena_bytes,
-         m.logical_bytes == 0 ? "" : std::format("  ({:.1f} %)", 100.0 * static_cast<double>(m.arena_bytes) / static_cast<double>(m.logical_bytes)));
+         m.logical_bytes == 0 ? ""
+                              : std::format("  ({:.1f} %)", 100.0 * static_cast<double>(m.arena_bytes) /
+                                                                static_cast<double>(m.logical_bytes)));
     line("  largest workspace    {:>14} B (in the arenas)", m.workspace_bytes);
     line("  pinned               {:>14} B", m.pinned_bytes);
     line("  counters             {:>14} B", plan_.counters * 4);

@@ -17,7 +17,8 @@ std::string list(std::span<const std::int64_t> values) {
 std::string access(const Access& a) {
   std::string text = list(a.strides);
   if (a.offset != 0) text += std::format(" + {}", a.offset);
-  for (const Access::Guard& guard : a.guards) text += std::format(" if {} <= x{} < {}", guard.low, guard.dim, guard.high);
+  for (const Access::Guard& guard : a.guards)
+    text += std::format(" if {} <= x{} < {}", guard.low, guard.dim, guard.high);
   if (!a.guards.empty()) text += std::format(" else {}", a.fill);
   return text;
 }
@@ -29,13 +30,20 @@ std::string_view reduce_name(ReduceKind kind) {
 
 std::string instruction(const Instr& i) {
   switch (i.kind) {
-    case Instr::Kind::Load: return std::format("load @{} {}", i.operand, access(i.access));
-    case Instr::Kind::Literal: return std::format("{}", i.literal);
-    case Instr::Kind::Index: return std::format("index x{}", i.dim);
-    case Instr::Kind::Op: return i.op->name;
-    case Instr::Kind::Reduce: return std::format("reduce {}", reduce_name(i.reduce));
-    case Instr::Kind::Product: return "product";
-    case Instr::Kind::Random: return std::format("random stream {}", i.literal);
+    case Instr::Kind::Load:
+      return std::format("load @{} {}", i.operand, access(i.access));
+    case Instr::Kind::Literal:
+      return std::format("{}", i.literal);
+    case Instr::Kind::Index:
+      return std::format("index x{}", i.dim);
+    case Instr::Kind::Op:
+      return i.op->name;
+    case Instr::Kind::Reduce:
+      return std::format("reduce {}", reduce_name(i.reduce));
+    case Instr::Kind::Product:
+      return "product";
+    case Instr::Kind::Random:
+      return std::format("random stream {}", i.literal);
   }
   return "?";
 }
@@ -48,7 +56,8 @@ std::string body(std::string_view name, const Body& b) {
     text += std::format(" : {}\n", dtype_name(b.instrs[i].dtype));
   }
   for (const Store& store : b.stores) {
-    text += std::format("  store @{} {} = {}{}{}\n", store.operand, access(store.access), name, store.value, store.outer ? " (outer)" : "");
+    text += std::format("  store @{} {} = {}{}{}\n", store.operand, access(store.access), name, store.value,
+                        store.outer ? " (outer)" : "");
   }
   return text;
 }
@@ -68,8 +77,9 @@ std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
   for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
     const KernelOperand& operand = kernel.operands[i];
     const Node& node = graph.node(operand.value.node);
-    text += std::format("  @{} {} %{}.{}{}: {} x {}", i, operand.written ? "out" : "in", operand.value.node, operand.value.result,
-                        node.name.empty() ? "" : " '" + node.name + "'", dtype_name(operand.dtype), operand.elements);
+    text += std::format("  @{} {} %{}.{}{}: {} x {}", i, operand.written ? "out" : "in", operand.value.node,
+                        operand.value.result, node.name.empty() ? "" : " '" + node.name + "'",
+                        dtype_name(operand.dtype), operand.elements);
     if (operand.in_place_of) text += std::format(", in place of @{}", *operand.in_place_of);
     text += "\n";
   }

@@ -78,7 +78,8 @@ std::shared_ptr<Graph> rewrite(const Graph& graph, bool differentiable_only) {
   for (int round = 0;; ++round) {
     const RewriteRule* applied = walk(current, index);
     if (applied == nullptr) return current;
-    if (round == kMaxRounds) fail(ErrorCode::Internal, "rewriting does not end; the last rule was {}", applied->algebra);
+    if (round == kMaxRounds)
+      fail(ErrorCode::Internal, "rewriting does not end; the last rule was {}", applied->algebra);
     current = clean(*current);
   }
 }

@@ -53,10 +53,16 @@ bool is_add_identity(Value v) { return is_uniform(v, is_float(v.dtype()) ? -0.0 
 
 // ---- constructions
 
-Value make(const Match& m, std::string_view op, std::vector<Value> in, Attrs attrs = {}) { return m.build.add(op, std::move(in), std::move(attrs)); }
+Value make(const Match& m, std::string_view op, std::vector<Value> in, Attrs attrs = {}) {
+  return m.build.add(op, std::move(in), std::move(attrs));
+}
 Ints ints(const Shape& shape) { return {shape.begin(), shape.end()}; }
-Value reshaped(const Match& m, Value x, const Shape& shape) { return x.shape() == shape ? x : make(m, "reshape", {x}, {{"dims", ints(shape)}}); }
-Value expanded(const Match& m, Value x, const Shape& shape) { return x.shape() == shape ? x : make(m, "expand", {x}, {{"dims", ints(shape)}}); }
+Value reshaped(const Match& m, Value x, const Shape& shape) {
+  return x.shape() == shape ? x : make(m, "reshape", {x}, {{"dims", ints(shape)}});
+}
+Value expanded(const Match& m, Value x, const Shape& shape) {
+  return x.shape() == shape ? x : make(m, "expand", {x}, {{"dims", ints(shape)}});
+}
 /// x with the shape of the node that it replaces (the other operand may have stretched it).
 Value as_result(const Match& m, Value x) { return expanded(m, x, m.shape()); }
 Value scalar(const Match& m, double value, DType dtype) { return m.build.scalar(value, dtype); }
@@ -71,7 +77,8 @@ std::optional<double> exact_reciprocal(double c, DType dtype) {
 /// Whether every value of `from` is a value of `to`.
 bool widening(DType from, DType to) {
   if (from == DType::boolean) return true;
-  if (to == DType::f64) return from == DType::f32 || from == DType::f16 || from == DType::bf16 || from == DType::i32 || from == DType::u32;
+  if (to == DType::f64)
+    return from == DType::f32 || from == DType::f16 || from == DType::bf16 || from == DType::i32 || from == DType::u32;
   return to == DType::f32 && (from == DType::f16 || from == DType::bf16);
 }
 
@@ -148,7 +155,8 @@ Value composed_permute(const Match& m) {
   const Node* inner = made_by(m.in[0], "permute");
   if (inner == nullptr) return {};
   Ints axes;
-  for (const std::int64_t axis : m.node.attrs.get<Ints>("axes")) axes.push_back(inner->attrs.get<Ints>("axes")[static_cast<std::size_t>(axis)]);
+  for (const std::int64_t axis : m.node.attrs.get<Ints>("axes"))
+    axes.push_back(inner->attrs.get<Ints>("axes")[static_cast<std::size_t>(axis)]);
   return make(m, "permute", {operand(m.in[0])}, {{"axes", std::move(axes)}});
 }
 
@@ -163,10 +171,13 @@ Value flatten_batch(const Match& m) {
 }
 
 bool all_extent_one(const Match& m) {
-  return std::ranges::all_of(m.node.attrs.get<Ints>("axes"), [&](std::int64_t d) { return m.in[0].shape()[static_cast<int>(d)] == 1; });
+  return std::ranges::all_of(m.node.attrs.get<Ints>("axes"),
+                             [&](std::int64_t d) { return m.in[0].shape()[static_cast<int>(d)] == 1; });
 }
 
-bool zero_counts(const Ints& counts) { return std::ranges::all_of(counts, [](std::int64_t n) { return n == 0; }); }
+bool zero_counts(const Ints& counts) {
+  return std::ranges::all_of(counts, [](std::int64_t n) { return n == 0; });
+}
 
 // Each rule is a row: op, algebra, body. The body may return an empty Value ("no match").
 #define RULE(body) [](const Match& m) -> Value { body }

@@ -37,7 +37,9 @@ struct Access {
   std::uint64_t offset = 0, bytes = 0;
   bool written = false;
   std::uint32_t in_place_of = kNone;  ///< operand index
-  bool overlaps(const Access& other) const { return offset < other.offset + other.bytes && other.offset < offset + bytes; }
+  bool overlaps(const Access& other) const {
+    return offset < other.offset + other.bytes && other.offset < offset + bytes;
+  }
 };
 
 struct Item {
@@ -59,14 +61,17 @@ struct Cell {
   TensorType type;
   std::uint64_t bytes = 0;
   std::vector<Use> readers, writers;
-  std::uint32_t placement = kNone;  ///< pinned cells; cells written over a leaf share the leaf's
-  std::uint32_t allocation = kNone; ///< arena cells: cells that take over memory in place share one
+  std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
+  std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
 };
 
 class Scheduler {
  public:
   explicit Scheduler(Compilation& c)
-      : c_(c), graph_(*c.graph), plan_(c.plan), alignment_(align_up(kArenaAlignment, std::max(c.caps.storage_alignment, 1u))) {}
+      : c_(c),
+        graph_(*c.graph),
+        plan_(c.plan),
+        alignment_(align_up(kArenaAlignment, std::max(c.caps.storage_alignment, 1u))) {}
 
   void run() {
     add_kernels();
@@ -94,14 +99,15 @@ class Scheduler {
   std::map<ValueId, std::uint32_t> cell_of_value_;
   std::map<std::uint32_t, std::uint32_t> saved_sources_;  ///< leaf cell -> copy of its old value
   std::uint32_t group_count_ = 0;
-  std::vector<bool> seen_;  ///< scratch of reaches()
+  std::vector<bool> seen_;                           ///< scratch of reaches()
   std::vector<std::uint32_t> workspace_allocation_;  ///< per item
   std::vector<LiveRange> allocations_;
 
   // ---- cells and items
 
   std::uint32_t new_cell(std::string name, const TensorType& type) {
-    cells_.push_back({.name = std::move(name), .type = type, .bytes = device_bytes(type), .readers = {}, .writers = {}});
+    cells_.push_back(
+        {.name = std::move(name), .type = type, .bytes = device_bytes(type), .readers = {}, .writers = {}});
     return static_cast<std::uint32_t>(cells_.size() - 1);
   }
 
@@ -116,8 +122,8 @@ class Scheduler {
 
   std::uint32_t pin(Home home, const Cell& cell, std::string name) {
     if (cell.bytes > c_.caps.max_buffer_size) {
-      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs a buffer of {} bytes; max_buffer_size of {} is {}", name, cell.type.to_string(),
-           cell.bytes, c_.caps.device_name, c_.caps.max_buffer_size);
+      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs a buffer of {} bytes; max_buffer_size of {} is {}", name,
+           cell.type.to_string(), cell.bytes, c_.caps.device_name, c_.caps.max_buffer_size);
     }
     Placement placement;
     placement.home = home;
@@ -137,7 +143,10 @@ class Scheduler {
     }
     const Home home = is_input(node) ? Home::Input : is_parameter(node) ? Home::Parameter : Home::State;
     const std::uint32_t index = pin(home, cell, node.name);
-    (home == Home::Input ? plan_.inputs : home == Home::Parameter ? plan_.parameters : plan_.states).emplace(node.name, index);
+    (home == Home::Input       ? plan_.inputs
+     : home == Home::Parameter ? plan_.parameters
+                               : plan_.states)
+        .emplace(node.name, index);
     return index;
   }
 
@@ -148,7 +157,8 @@ class Scheduler {
   void add_edge(std::uint32_t from, std::uint32_t to) {
     if (from == to) return;
     if (items_[from].segment > items_[to].segment) {
-      fail(ErrorCode::Internal, "schedule: {} belongs to an earlier segment than {}, which it needs", describe(to), describe(from));
+      fail(ErrorCode::Internal, "schedule: {} belongs to an earlier segment than {}, which it needs", describe(to),
+           describe(from));
     }
     items_[from].next.push_back(to);
     items_[to].previous.push_back(from);
@@ -189,7 +199,8 @@ class Scheduler {
     Item item;
     item.kind = PlanStep::Kind::Copy;
     item.segment = segment;
-    item.accesses = {{.cell = source, .bytes = cells_[source].bytes}, {.cell = destination, .bytes = cells_[destination].bytes, .written = true}};
+    item.accesses = {{.cell = source, .bytes = cells_[source].bytes},
+                     {.cell = destination, .bytes = cells_[destination].bytes, .written = true}};
     return add_item(std::move(item));
   }
 
@@ -206,10 +217,11 @@ class Scheduler {
         a.bytes = static_cast<std::uint64_t>(operand.elements) * kWord;
         a.written = operand.written;
         a.in_place_of = operand.in_place_of.value_or(kNone);
-        if (a.written && is_leaf(operand.value)) fail(ErrorCode::Internal, "schedule: a kernel writes the leaf '{}'", cells_[a.cell].name);
+        if (a.written && is_leaf(operand.value))
+          fail(ErrorCode::Internal, "schedule: a kernel writes the leaf '{}'", cells_[a.cell].name);
         if (a.offset > cells_[a.cell].bytes || a.bytes > cells_[a.cell].bytes - a.offset) {
-          fail(ErrorCode::Internal, "schedule: a kernel operand covers bytes {} to {} of '{}', which has {}", a.offset, a.offset + a.bytes,
-               cells_[a.cell].name, cells_[a.cell].bytes);
+          fail(ErrorCode::Internal, "schedule: a kernel operand covers bytes {} to {} of '{}', which has {}", a.offset,
+               a.offset + a.bytes, cells_[a.cell].name, cells_[a.cell].bytes);
         }
         item.accesses.push_back(a);
       }
@@ -268,7 +280,9 @@ class Scheduler {
         add_edge(copy, use.item);
       }
       std::erase_if(readers, late);
-      plan_.notes.push_back(std::format("'{}' is assigned in an earlier segment than its last reader's: its old value is kept in a copy", cells_[leaf].name));
+      plan_.notes.push_back(
+          std::format("'{}' is assigned in an earlier segment than its last reader's: its old value is kept in a copy",
+                      cells_[leaf].name));
     }
   }
 
@@ -284,25 +298,32 @@ class Scheduler {
     cells_[renewed].placement = cells_[leaf].placement;
     const std::uint32_t copy = add_copy(value, renewed, assign.segment);
     for (const Use& reader : std::vector(cells_[leaf].readers)) {
-      if (segment_of(reader) == assign.segment && access(reader).overlaps(items_[copy].accesses[1])) add_edge(reader.item, copy);
+      if (segment_of(reader) == assign.segment && access(reader).overlaps(items_[copy].accesses[1]))
+        add_edge(reader.item, copy);
     }
   }
 
   bool is_assigned(ValueId leaf) const {
-    return std::ranges::any_of(graph_.assigns(), [&](NodeId id) { return graph_.node(id).inputs[0] == leaf && graph_.node(id).inputs[1] != leaf; });
+    return std::ranges::any_of(graph_.assigns(), [&](NodeId id) {
+      return graph_.node(id).inputs[0] == leaf && graph_.node(id).inputs[1] != leaf;
+    });
   }
 
   /// Lets the kernels that compute `value` write it over `leaf`; else says why not, and changes nothing.
   std::string try_in_place(const Node& assign, std::uint32_t leaf, std::uint32_t value) {
     if (is_leaf(assign.inputs[1])) return "the new value is a leaf";
-    if (cells_[value].placement != kNone) return std::format("the new value is already written over '{}'", plan_.placements[cells_[value].placement].name);
+    if (cells_[value].placement != kNone)
+      return std::format("the new value is already written over '{}'", plan_.placements[cells_[value].placement].name);
     for (const Use& writer : cells_[value].writers) {
       if (segment_of(writer) != assign.segment) return "the new value is computed in an earlier segment";
       for (const Use& reader : cells_[leaf].readers) {
         if (reader.item != writer.item) continue;
-        if (access(writer).in_place_of != reader.operand) return "the kernel reads the old value at other places than it writes";
-        if (!elementwise(items_[writer.item], writer.operand)) return "several invocations may read an element that one writes";
-        if (access(writer).offset != access(reader).offset || access(writer).bytes != access(reader).bytes) return "the kernel's windows differ";
+        if (access(writer).in_place_of != reader.operand)
+          return "the kernel reads the old value at other places than it writes";
+        if (!elementwise(items_[writer.item], writer.operand))
+          return "several invocations may read an element that one writes";
+        if (access(writer).offset != access(reader).offset || access(writer).bytes != access(reader).bytes)
+          return "the kernel's windows differ";
       }
     }
     std::vector<std::uint32_t> added;  // sources of new edges, in order
@@ -312,7 +333,9 @@ class Scheduler {
     };
     for (const Use& writer : cells_[value].writers) {
       for (const Use& reader : cells_[leaf].readers) {
-        if (reader.item == writer.item || segment_of(reader) != segment_of(writer) || !access(reader).overlaps(access(writer))) continue;
+        if (reader.item == writer.item || segment_of(reader) != segment_of(writer) ||
+            !access(reader).overlaps(access(writer)))
+          continue;
         if (reaches(writer.item, reader.item)) return give_up(reader.item);
         add_edge(reader.item, writer.item);
         added.push_back(reader.item);
@@ -377,7 +400,8 @@ class Scheduler {
   void check_writers() const {
     for (const auto& [value, cell] : cell_of_value_) {
       if (is_leaf(value) || !cells_[cell].writers.empty()) continue;
-      fail(ErrorCode::Internal, "schedule: no kernel writes '{}' (node %{}, {})", cells_[cell].name, value.node, graph_.node(value.node).line.to_string());
+      fail(ErrorCode::Internal, "schedule: no kernel writes '{}' (node %{}, {})", cells_[cell].name, value.node,
+           graph_.node(value.node).line.to_string());
     }
   }
 
@@ -406,7 +430,8 @@ class Scheduler {
         if (--waiting[next] == 0) order.push_back(next);
       }
     }
-    if (order.size() != members.size()) fail(ErrorCode::Internal, "schedule: the kernels depend on each other in a circle");
+    if (order.size() != members.size())
+      fail(ErrorCode::Internal, "schedule: the kernels depend on each other in a circle");
     group_count_ = base + levels;
 
     // An item that takes more memory than it frees waits until just before its first reader.
@@ -425,8 +450,10 @@ class Scheduler {
     for (const Access& a : item.accesses) {
       const Cell& cell = cells_[a.cell];
       if (cell.placement != kNone) continue;
-      if (a.written) growth += static_cast<std::int64_t>(a.bytes);
-      else if (cell.readers.size() == 1) growth -= static_cast<std::int64_t>(a.bytes);
+      if (a.written)
+        growth += static_cast<std::int64_t>(a.bytes);
+      else if (cell.readers.size() == 1)
+        growth -= static_cast<std::int64_t>(a.bytes);
     }
     return growth;
   }
@@ -457,7 +484,8 @@ class Scheduler {
         plan_.memory.logical_bytes += align_up(cell.bytes, alignment_);
       }
       if (item.spec != nullptr && item.spec->workspace_bytes > 0) {
-        workspace_allocation_[i] = allocate({item.spec->workspace_bytes, item.group, item.group}, "workspace of " + item.spec->family);
+        workspace_allocation_[i] =
+            allocate({item.spec->workspace_bytes, item.group, item.group}, "workspace of " + item.spec->family);
         workspace_of_group[item.group] += align_up(item.spec->workspace_bytes, alignment_);
       }
     }
@@ -476,15 +504,15 @@ class Scheduler {
       if (workspace_allocation_[i] == kNone) continue;
       const std::uint32_t allocation = workspace_allocation_[i];
       const auto words = static_cast<std::int64_t>(ceil_div(allocations_[allocation].bytes, kWord));
-      workspace_allocation_[i] =
-          place_in_arena(Home::Workspace, "workspace", {DType::u32, {words}}, allocations_[allocation], layout.slots[allocation]);
+      workspace_allocation_[i] = place_in_arena(Home::Workspace, "workspace", {DType::u32, {words}},
+                                                allocations_[allocation], layout.slots[allocation]);
     }
   }
 
   std::uint32_t allocate(LiveRange range, std::string_view name) {
     if (range.bytes > c_.caps.max_buffer_size) {
-      fail(ErrorCode::LimitExceeded, "'{}' needs {} bytes of one buffer; max_buffer_size of {} is {}", name, range.bytes, c_.caps.device_name,
-           c_.caps.max_buffer_size);
+      fail(ErrorCode::LimitExceeded, "'{}' needs {} bytes of one buffer; max_buffer_size of {} is {}", name,
+           range.bytes, c_.caps.device_name, c_.caps.max_buffer_size);
     }
     allocations_.push_back(range);
     return static_cast<std::uint32_t>(allocations_.size() - 1);
@@ -508,9 +536,10 @@ class Scheduler {
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];
-    if (from.placement != kNone || from.allocation == kNone || from.bytes != to.bytes || to.writers.size() != 1) return kNone;
+    if (from.placement != kNone || from.allocation == kNone || from.bytes != to.bytes || to.writers.size() != 1)
+      return kNone;
     if (read.bytes != from.bytes || written.bytes != to.bytes) return kNone;  // row windows
-    for (const Access& other : item.accesses) {  // one heir only
+    for (const Access& other : item.accesses) {                               // one heir only
       if (&other != &written && other.written && other.in_place_of == written.in_place_of) return kNone;
     }
     for (const Use& use : from.readers) {
@@ -520,7 +549,8 @@ class Scheduler {
     return read.cell;
   }
 
-  std::uint32_t place_in_arena(Home home, std::string name, TensorType type, const LiveRange& range, const ArenaSlot& slot) {
+  std::uint32_t place_in_arena(Home home, std::string name, TensorType type, const LiveRange& range,
+                               const ArenaSlot& slot) {
     Placement placement;
     placement.home = home;
     placement.name = std::move(name);
@@ -549,16 +579,24 @@ class Scheduler {
       step.segment = item.segment;
       step.group = item.group;
       for (const Access& a : item.accesses) {
-        step.operands.push_back({.placement = cells_[a.cell].placement, .offset = a.offset, .bytes = a.bytes, .read = !a.written, .written = a.written});
+        step.operands.push_back({.placement = cells_[a.cell].placement,
+                                 .offset = a.offset,
+                                 .bytes = a.bytes,
+                                 .read = !a.written,
+                                 .written = a.written});
       }
       if (item.spec != nullptr) {
         step.spec = *item.spec;
         if (item.spec->workspace_bytes > 0) {
-          step.operands.push_back({.placement = workspace_allocation_[i], .bytes = item.spec->workspace_bytes, .read = true, .written = true});
+          step.operands.push_back({.placement = workspace_allocation_[i],
+                                   .bytes = item.spec->workspace_bytes,
+                                   .read = true,
+                                   .written = true});
         }
         if (item.spec->counters > 0) {
           const std::uint64_t bytes = item.spec->counters * kWord;
-          step.operands.push_back({.placement = counters, .offset = next_counter, .bytes = bytes, .read = true, .written = true});
+          step.operands.push_back(
+              {.placement = counters, .offset = next_counter, .bytes = bytes, .read = true, .written = true});
           next_counter += align_up(bytes, alignment_);
         }
       }
@@ -585,7 +623,8 @@ class Scheduler {
 
   void report() {
     for (const Placement& placement : plan_.placements) {
-      const bool transient = placement.home == Home::Arena || placement.home == Home::Workspace || placement.home == Home::Counters;
+      const bool transient =
+          placement.home == Home::Arena || placement.home == Home::Workspace || placement.home == Home::Counters;
       if (!transient) plan_.memory.pinned_bytes += placement.bytes;
     }
   }

@@ -74,8 +74,9 @@ void check_reserved(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.op->kind != OpKind::Leaf || !node.name.starts_with(reserved::prefix)) continue;
     if (is_state(node)) continue;
-    Error error(ErrorCode::InvalidArgument,
-                std::format("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));
+    Error error(
+        ErrorCode::InvalidArgument,
+        std::format("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));
     throw error.context("the call at " + node.line.to_string());
   }
 }
@@ -119,7 +120,8 @@ Value accumulate(Graph& graph, Value parameter, Value gradient, Value first) {
   const Node like = parameter.node();
   AppendScope scope(graph, Segment::Backward, like, parameter.id().node);
   const Value g = gradient.dtype() == DType::f32 ? gradient : cast(gradient, DType::f32);
-  const Value state = graph.state(joined(reserved::accumulator, like.name), parameter.shape(), DType::f32, Init::zeros());
+  const Value state =
+      graph.state(joined(reserved::accumulator, like.name), parameter.shape(), DType::f32, Init::zeros());
   const Value total = select(first, g, state + g);
   graph.assign(state, total);
   return total;
@@ -133,7 +135,8 @@ UpdateScalars append_update_scalars(Graph& graph, const std::vector<Value>& grad
   if (train.clip_norm || train.check_gradients) {
     const Value norm = global_norm(gradients);
     graph.output(reserved::grad_norm, norm);
-    if (train.check_gradients) append_check(graph, logical_not(is_finite(norm)), "non_finite", "gradient norm", loss_line);
+    if (train.check_gradients)
+      append_check(graph, logical_not(is_finite(norm)), "non_finite", "gradient norm", loss_line);
     // torch.nn.utils.clip_grad_norm_
     if (train.clip_norm) scalars.scale = minimum(*train.clip_norm / (norm + 1e-6), 1.0);
   }
@@ -156,12 +159,15 @@ const Graph::Output& find_loss(const Graph& graph, std::string_view name) {
     names.push_back(output.name);
     if (!name.empty() && output.name == name) {
       if (type.shape.rank() == 0 && is_float(type.dtype)) return output;
-      Error error(ErrorCode::ShapeMismatch, std::format("[training] the loss '{}' must be a float scalar (rank 0), found {}", name, type.to_string()));
+      Error error(
+          ErrorCode::ShapeMismatch,
+          std::format("[training] the loss '{}' must be a float scalar (rank 0), found {}", name, type.to_string()));
       throw error.context("the call at " + output.line.to_string());
     }
     if (type.shape.rank() == 0 && is_float(type.dtype)) scalars.push_back(&output);
   }
-  if (!name.empty()) fail(ErrorCode::NotFound, "[training] no output is named '{}'{}", name, suggest_names(name, names));
+  if (!name.empty())
+    fail(ErrorCode::NotFound, "[training] no output is named '{}'{}", name, suggest_names(name, names));
   if (scalars.size() == 1) return *scalars.front();
   if (scalars.empty()) {
     fail(ErrorCode::InvalidArgument, "[training] the graph has no loss: none of its outputs is a float scalar");
@@ -188,7 +194,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   std::vector<Value> parameters, wrt;
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const Node& node = graph.nodes()[i];
-    if (is_parameter(node) && node.attrs.get_or("trainable", true)) parameters.push_back(graph.value({static_cast<NodeId>(i), 0}));
+    if (is_parameter(node) && node.attrs.get_or("trainable", true))
+      parameters.push_back(graph.value({static_cast<NodeId>(i), 0}));
   }
   std::vector<std::string> requested = options.gradients;
   if (!options.optimizer && requested.empty()) {
@@ -200,7 +207,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   {
     const Node like = loss.node();
     AppendScope scope(graph, like.segment, like, loss.id().node);
-    append_check(graph, logical_not(is_finite(loss)), "non_finite", std::format("loss '{}'", loss_output.name), loss_output.line);
+    append_check(graph, logical_not(is_finite(loss)), "non_finite", std::format("loss '{}'", loss_output.name),
+                 loss_output.line);
   }
 
   // --- backward
@@ -222,7 +230,8 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
     gradients.push_back(reached[i]);
   }
   if (trained.empty()) {
-    Error error(ErrorCode::InvalidArgument, std::format("[training] the loss '{}' depends on no trainable parameter", loss_output.name));
+    Error error(ErrorCode::InvalidArgument,
+                std::format("[training] the loss '{}' depends on no trainable parameter", loss_output.name));
     throw error.context("the call at " + loss_output.line.to_string());
   }
   if (accumulating) {

@@ -9,7 +9,9 @@ namespace aeshna {
 struct NumberTable {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> values;  ///< row-major
-  double at(std::int64_t row, std::int64_t column) const { return values[static_cast<std::size_t>(row * columns + column)]; }
+  double at(std::int64_t row, std::int64_t column) const {
+    return values[static_cast<std::size_t>(row * columns + column)];
+  }
 };
 
 /// Every line has `columns` finite decimal numbers separated by commas; no header, no quotes, no empty line; lines end in \n or

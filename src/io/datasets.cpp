@@ -15,7 +15,8 @@
 namespace aeshna {
 namespace {
 
-PictureSet make_set(std::vector<float> pixels, std::vector<std::int32_t> labels, std::int64_t height, std::int64_t width) {
+PictureSet make_set(std::vector<float> pixels, std::vector<std::int32_t> labels, std::int64_t height,
+                    std::int64_t width) {
   std::vector<Dataset::Column> columns(2);
   columns[0] = {.name = "x", .dtype = DType::f32, .row = Shape{height * width}, .f32 = std::move(pixels), .i32 = {}};
   columns[1] = {.name = "labels", .dtype = DType::i32, .row = Shape{}, .f32 = {}, .i32 = std::move(labels)};
@@ -77,19 +78,22 @@ PictureSet read_idx_pictures(const std::filesystem::path& pictures_file, const s
   labels.reserve(classes.values.size());
   for (const std::uint8_t label : classes.values) {
     if (label >= kClasses) {
-      fail(ErrorCode::CorruptFile, "{}: label {} is {}, not 0..{}", labels_file.string(), labels.size(), label, kClasses - 1);
+      fail(ErrorCode::CorruptFile, "{}: label {} is {}, not 0..{}", labels_file.string(), labels.size(), label,
+           kClasses - 1);
     }
     labels.push_back(label);
   }
   std::vector<float> pixels(pictures.values.size());
-  std::ranges::transform(pictures.values, pixels.begin(), [](std::uint8_t value) { return static_cast<float>(value) / 255.0f; });
+  std::ranges::transform(pictures.values, pixels.begin(),
+                         [](std::uint8_t value) { return static_cast<float>(value) / 255.0f; });
   return make_set(std::move(pixels), std::move(labels), pictures.shape[1], pictures.shape[2]);
 }
 
 Mnist read_mnist(const std::filesystem::path& folder) {
   const auto pair = [&](std::string_view part, std::string& missing) {
     std::pair<std::filesystem::path, std::filesystem::path> files;
-    for (auto [path, rest] : {std::pair(&files.first, "-images-idx3-ubyte"), std::pair(&files.second, "-labels-idx1-ubyte")}) {
+    for (auto [path, rest] :
+         {std::pair(&files.first, "-images-idx3-ubyte"), std::pair(&files.second, "-labels-idx1-ubyte")}) {
       const std::string name = std::string(part) + rest;
       *path = plain_or_gzip(folder, name);
       if (path->empty()) missing += (missing.empty() ? "" : ", ") + name;
@@ -109,8 +113,8 @@ Mnist read_mnist(const std::filesystem::path& folder) {
   if (has_test) {
     mnist.test = read_idx_pictures(test.first, test.second);
     if (mnist.test->height != mnist.train.height || mnist.test->width != mnist.train.width) {
-      fail(ErrorCode::CorruptFile, "{}: pictures of {}x{}, but those of {} are {}x{}", test.first.string(), mnist.test->height,
-           mnist.test->width, train.first.string(), mnist.train.height, mnist.train.width);
+      fail(ErrorCode::CorruptFile, "{}: pictures of {}x{}, but those of {} are {}x{}", test.first.string(),
+           mnist.test->height, mnist.test->width, train.first.string(), mnist.train.height, mnist.train.width);
     }
   }
   return mnist;

@@ -18,7 +18,8 @@ bool is_gzip(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::string_view name, std::uint64_t limit) {
   z_stream stream{};
-  if (inflateInit2(&stream, 15 + 16) != Z_OK) fail(ErrorCode::OutOfMemory, "{}: zlib could not start", name);  // 16: gzip only
+  if (inflateInit2(&stream, 15 + 16) != Z_OK)
+    fail(ErrorCode::OutOfMemory, "{}: zlib could not start", name);  // 16: gzip only
   const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, inflateEnd);
 
   std::vector<std::byte> result;
@@ -27,7 +28,8 @@ std::vector<std::byte> gunzip(std::span<const std::byte> bytes, std::string_view
   for (bool finished = false; !finished;) {
     if (stream.avail_in == 0 && given < bytes.size()) {
       const std::size_t count = std::min<std::size_t>(bytes.size() - given, std::numeric_limits<uInt>::max());
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data() + given));  // zlib does not write it
+      stream.next_in =
+          reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data() + given));  // zlib does not write it
       stream.avail_in = static_cast<uInt>(count);
       given += count;
     }

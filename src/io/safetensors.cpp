@@ -87,9 +87,11 @@ Json parse_header(std::string_view text, const std::string& file) {
 }
 
 /// "shape" or "data_offsets": an array of unsigned integers that fit int64.
-std::vector<std::int64_t> integers(const Json& tensor, const char* key, const std::string& file, const std::string& name) {
+std::vector<std::int64_t> integers(const Json& tensor, const char* key, const std::string& file,
+                                   const std::string& name) {
   const auto found = tensor.find(key);
-  if (found == tensor.end() || !found->is_array()) corrupt(file, std::format("tensor '{}' has no array \"{}\"", name, key));
+  if (found == tensor.end() || !found->is_array())
+    corrupt(file, std::format("tensor '{}' has no array \"{}\"", name, key));
   std::vector<std::int64_t> values;
   for (const Json& value : *found) {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
@@ -108,7 +110,8 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
     }
   }
   const auto dtype_text = tensor.find("dtype");
-  if (dtype_text == tensor.end() || !dtype_text->is_string()) corrupt(file, std::format("tensor '{}' has no dtype", name));
+  if (dtype_text == tensor.end() || !dtype_text->is_string())
+    corrupt(file, std::format("tensor '{}' has no dtype", name));
   const std::string text = dtype_text->get<std::string>();
   const std::optional<DType> dtype = dtype_of(text);
   if (!dtype) fail(ErrorCode::Unsupported, "{}: tensor '{}' has the unknown dtype '{}'", file, name, text);
@@ -121,7 +124,8 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    fail(ErrorCode::Unsupported, "{}: tensor '{}' has rank {}; the largest is {}", file, name, dims.size(), Shape::kMaxRank);
+    fail(ErrorCode::Unsupported, "{}: tensor '{}' has rank {}; the largest is {}", file, name, dims.size(),
+         Shape::kMaxRank);
   }
   std::uint64_t bytes = dtype_info(*dtype).block_bytes;
   try {
@@ -132,8 +136,8 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
     corrupt(file, std::format("tensor '{}': the size of its shape overflows", name));
   }
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-    corrupt(file, std::format("tensor '{}' of type {} needs {} bytes, but its offsets are [{}, {})", name, entry.type.to_string(),
-                              bytes, entry.begin, entry.end));
+    corrupt(file, std::format("tensor '{}' of type {} needs {} bytes, but its offsets are [{}, {})", name,
+                              entry.type.to_string(), bytes, entry.begin, entry.end));
   }
   return entry;
 }
@@ -173,8 +177,10 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : name_(path
 void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t file_bytes) {
   ByteReader reader(prefix, name_);
   const std::uint64_t length = reader.u64("header length");
-  if (length > kMaxHeader) corrupt(name_, std::format("header length {} is above the bound of {} bytes", length, kMaxHeader));
-  if (length > file_bytes - 8) corrupt(name_, std::format("header length {} in a file of {} bytes", length, file_bytes));
+  if (length > kMaxHeader)
+    corrupt(name_, std::format("header length {} is above the bound of {} bytes", length, kMaxHeader));
+  if (length > file_bytes - 8)
+    corrupt(name_, std::format("header length {} in a file of {} bytes", length, file_bytes));
   const std::string_view text = reader.text(length, "header");
   if (text.empty() || text[0] != '{') corrupt(name_, "header does not start with '{'");
   const Json header = parse_header(text, name_);
@@ -198,8 +204,8 @@ void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t fil
   std::uint64_t position = 0;
   for (const SafetensorsEntry& entry : entries_) {
     if (entry.begin != position) {
-      corrupt(name_, std::format("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin, position,
-                                 entry.begin < position ? "tensors overlap" : "a hole in the data"));
+      corrupt(name_, std::format("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin,
+                                 position, entry.begin < position ? "tensors overlap" : "a hole in the data"));
     }
     position = entry.end;
   }
@@ -260,10 +266,11 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Safete
     }
     const std::string_view dtype = name_of(tensor->type.dtype, tensor->name);
     if (tensor->bytes.size() != static_cast<std::uint64_t>(tensor->type.bytes())) {
-      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor '{}' of type {} has {} bytes, not {}", path.string(), tensor->name,
-           tensor->type.to_string(), tensor->bytes.size(), tensor->type.bytes());
+      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor '{}' of type {} has {} bytes, not {}", path.string(),
+           tensor->name, tensor->type.to_string(), tensor->bytes.size(), tensor->type.bytes());
     }
-    const std::uint64_t end = checked_add(position, static_cast<std::uint64_t>(tensor->bytes.size()), "size of the file");
+    const std::uint64_t end =
+        checked_add(position, static_cast<std::uint64_t>(tensor->bytes.size()), "size of the file");
     nlohmann::ordered_json entry = nlohmann::ordered_json::object();
     entry["dtype"] = dtype;
     entry["shape"] = tensor->type.shape.dims();
@@ -277,11 +284,13 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Safete
   try {
     text = header.dump();
   } catch (const Json::exception& e) {
-    fail(ErrorCode::InvalidArgument, "cannot write {}: a name or a metadata string is not UTF-8 ({})", path.string(), e.what());
+    fail(ErrorCode::InvalidArgument, "cannot write {}: a name or a metadata string is not UTF-8 ({})", path.string(),
+         e.what());
   }
   text.append(align_up(text.size(), 8) - text.size(), ' ');
   if (text.size() > kMaxHeader) {
-    fail(ErrorCode::LimitExceeded, "cannot write {}: a header of {} bytes; readers accept {}", path.string(), text.size(), kMaxHeader);
+    fail(ErrorCode::LimitExceeded, "cannot write {}: a header of {} bytes; readers accept {}", path.string(),
+         text.size(), kMaxHeader);
   }
   const std::uint64_t length = text.size();
   std::string prefix(sizeof length, '\0');

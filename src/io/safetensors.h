@@ -1,6 +1,6 @@
 #pragma once
-// safetensors files (https://github.com/huggingface/safetensors, README "Format"): 8 bytes of header length, a JSON header,
-// then the tensors' bytes without holes. No GPU here.
+// safetensors files (https://github.com/huggingface/safetensors, README "Format"): 8 bytes of header length, a JSON
+// header, then the tensors' bytes without holes. No GPU here.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -22,10 +22,10 @@ struct SafetensorsEntry {
   std::uint64_t begin = 0, end = 0;
 };
 
-/// A file whose header has been read and checked completely: length, JSON depth and duplicate keys, dtypes, shape against
-/// offsets, offsets against the file's size, no overlap and no hole. Tensors are read when asked for.
-/// Errors: NotFound or Io (the system's reason), CorruptFile, Unsupported (a dtype or a rank that Aeshna does not have);
-/// each names the file and, where there is one, the tensor.
+/// A file whose header has been read and checked completely: length, JSON depth and duplicate keys, dtypes, shape
+/// against offsets, offsets against the file's size, no overlap and no hole. Tensors are read when asked for.
+/// Errors: NotFound or Io (the system's reason), CorruptFile, Unsupported (a dtype or a rank that Aeshna does not
+/// have); each names the file and, where there is one, the tensor.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -60,8 +60,8 @@ struct SafetensorsTensor {
   std::span<const std::byte> bytes;
 };
 
-/// Writes atomically (write_file_atomic): the old file survives any failure. Tensors lie widest element first, then by name,
-/// and the data starts at a multiple of 8, so that each tensor is aligned to its element.
+/// Writes atomically (write_file_atomic): the old file survives any failure. Tensors lie widest element first, then
+/// by name, and the data starts at a multiple of 8, so that each tensor is aligned to its element.
 /// Errors: InvalidArgument (duplicate, reserved or not UTF-8 name, wrong byte count), Unsupported (dtype), Io.
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
                        const std::map<std::string, std::string, std::less<>>& metadata = {});

@@ -13,17 +13,27 @@ namespace {
 constexpr double kWidth = 760, kHeight = 420;
 constexpr double kLeft = 64, kRight = kWidth - 64, kTop = 56, kBottom = kHeight - 56;
 constexpr std::size_t kMostPoints = 2000;  // of one line: more cannot be seen
-constexpr std::array<std::string_view, 4> kColours = {"#3b82c4", "#d9822b", "#3f9b5a", "#a05fb4"};  // clear on white and on black
+constexpr std::array<std::string_view, 4> kColours = {"#3b82c4", "#d9822b", "#3f9b5a",
+                                                      "#a05fb4"};  // clear on white and on black
 
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
     switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
     }
   }
   return result;
@@ -39,7 +49,9 @@ struct Axis {
     ticks = axis_ticks(low, high, count);
     low = ticks.front(), high = ticks.back();
   }
-  double position(double value, double from, double to) const { return from + (value - low) / (high - low) * (to - from); }
+  double position(double value, double from, double to) const {
+    return from + (value - low) / (high - low) * (to - from);
+  }
 };
 
 bool finite(const std::pair<double, double>& p) { return std::isfinite(p.first) && std::isfinite(p.second); }
@@ -51,7 +63,8 @@ std::string tick_text(double value, double step) {
 }
 
 std::string text(double x, double y, std::string_view anchor, std::string_view content, std::string_view extra = "") {
-  return std::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra, escaped(content));
+  return std::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
+                     escaped(content));
 }
 
 /// Running mean over about a fiftieth of the run.
@@ -67,13 +80,14 @@ std::vector<std::pair<double, double>> running_mean(const std::vector<std::pair<
   return result;
 }
 
-std::string polyline(const std::vector<std::pair<double, double>>& points, const Axis& x, const Axis& y, std::string_view colour,
-                     std::string_view extra) {
+std::string polyline(const std::vector<std::pair<double, double>>& points, const Axis& x, const Axis& y,
+                     std::string_view colour, std::string_view extra) {
   std::string line = std::format("<polyline fill=\"none\" stroke=\"{}\" {} points=\"", colour, extra);
   const std::size_t stride = std::max<std::size_t>(1, points.size() / kMostPoints);
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (i % stride != 0 && i + 1 != points.size()) continue;
-    line += std::format("{:.1f},{:.1f} ", x.position(points[i].first, kLeft, kRight), y.position(points[i].second, kBottom, kTop));
+    line += std::format("{:.1f},{:.1f} ", x.position(points[i].first, kLeft, kRight),
+                        y.position(points[i].second, kBottom, kTop));
   }
   if (line.back() == ' ') line.pop_back();
   return line + "\"/>\n";
@@ -126,7 +140,8 @@ std::string render_svg(const Plot& plot) {
   const double x_step = x.ticks[1] - x.ticks[0];
   for (const double tick : x.ticks) {
     const double at = x.position(tick, kLeft, kRight);
-    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", at, kBottom, kBottom + 4);
+    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", at,
+                       kBottom, kBottom + 4);
     svg += text(at, kBottom + 18, "middle", tick_text(tick, x_step));
   }
   svg += text((kLeft + kRight) / 2, kHeight - 14, "middle", plot.x_label);
@@ -137,16 +152,21 @@ std::string render_svg(const Plot& plot) {
     const double step = axis.ticks[1] - axis.ticks[0];
     for (const double tick : axis.ticks) {
       const double at = axis.position(tick, kBottom, kTop);
-      if (!on_right) svg += std::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, at, kRight, at);
-      svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", edge, at, edge + out, at);
+      if (!on_right)
+        svg += std::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft,
+                           at, kRight, at);
+      svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", edge, at,
+                         edge + out, at);
       svg += text(edge + 2 * out, at + 4, on_right ? "start" : "end", tick_text(tick, step));
     }
-    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", edge, kTop, kBottom);
+    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", edge,
+                       kTop, kBottom);
     const double label_x = on_right ? kWidth - 12 : 16, middle = (kTop + kBottom) / 2;
     svg += text(label_x, middle, "middle", on_right ? plot.right_label : plot.left_label,
                 std::format(" transform=\"rotate({} {:.1f} {:.1f})\"", on_right ? 90 : -90, label_x, middle));
   }
-  svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, kBottom, kRight, kBottom);
+  svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, kBottom,
+                     kRight, kBottom);
 
   double legend = kLeft;
   for (std::size_t i = 0; i < series.size(); ++i) {
@@ -154,16 +174,18 @@ std::string render_svg(const Plot& plot) {
     const std::string_view colour = kColours[i % kColours.size()];
     const Axis& y = s.right_axis ? right : left;
     if (!s.points.empty()) {
-      svg += polyline(s.points, x, y, colour, s.smooth ? "stroke-width=\"1\" stroke-opacity=\"0.35\"" : "stroke-width=\"2\"");
+      svg += polyline(s.points, x, y, colour,
+                      s.smooth ? "stroke-width=\"1\" stroke-opacity=\"0.35\"" : "stroke-width=\"2\"");
       if (s.smooth) svg += polyline(running_mean(s.points), x, y, colour, "stroke-width=\"2\"");
       if (!s.smooth && s.points.size() <= 60) {
         for (const auto& [px, py] : s.points) {
-          svg += std::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x.position(px, kLeft, kRight),
-                             y.position(py, kBottom, kTop), colour);
+          svg += std::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n",
+                             x.position(px, kLeft, kRight), y.position(py, kBottom, kTop), colour);
         }
       }
     }
-    svg += std::format("<line x1=\"{:.1f}\" y1=\"38\" x2=\"{:.1f}\" y2=\"38\" stroke=\"{}\" stroke-width=\"3\"/>\n", legend, legend + 22, colour);
+    svg += std::format("<line x1=\"{:.1f}\" y1=\"38\" x2=\"{:.1f}\" y2=\"38\" stroke=\"{}\" stroke-width=\"3\"/>\n",
+                       legend, legend + 22, colour);
     svg += text(legend + 28, 42, "start", s.label);
     legend += 52 + 7.0 * static_cast<double>(s.label.size());
   }

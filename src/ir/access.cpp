@@ -37,14 +37,18 @@ ReductionLevels reduction_levels(const FusedKernel& kernel) {
     switch (instr.kind) {
       case Instr::Kind::Load:
       case Instr::Kind::Random:
-        for (std::size_t d = kernel.outer_rank; d < kernel.space.size(); ++d) outer = outer && uniform_access(instr.access, d);
+        for (std::size_t d = kernel.outer_rank; d < kernel.space.size(); ++d)
+          outer = outer && uniform_access(instr.access, d);
         break;
-      case Instr::Kind::Index: outer = instr.dim < kernel.outer_rank; break;
+      case Instr::Kind::Index:
+        outer = instr.dim < kernel.outer_rank;
+        break;
       case Instr::Kind::Reduce:
         outer = true;
         result.levels = std::max(result.levels, ++result.level[i]);
         break;
-      default: break;
+      default:
+        break;
     }
     result.outer[i] = outer;
   }
@@ -60,7 +64,8 @@ std::int64_t points_of(std::span<const std::int64_t> extents) {
 void estimate(KernelSpec& spec) {
   const FusedKernel& kernel = *spec.fused;
   const auto points = static_cast<double>(points_of(kernel.space));
-  for (const KernelOperand& operand : kernel.operands) spec.bytes += 4 * std::min(points, static_cast<double>(operand.elements));
+  for (const KernelOperand& operand : kernel.operands)
+    spec.bytes += 4 * std::min(points, static_cast<double>(operand.elements));
   for (const Instr& instr : kernel.body.instrs) {
     if (instr.kind == Instr::Kind::Op) spec.flops += points * instr.op->pointwise.cost;
     if (instr.kind == Instr::Kind::Reduce) spec.flops += points;

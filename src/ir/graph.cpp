@@ -40,16 +40,19 @@ void set_init(Attrs& attrs, const Init& init) {
 void check_assign(const Graph& graph, const Node& node, const InferContext& context) {
   const Node& leaf = graph.node(node.inputs[0].node);
   if (!is_state(leaf) && !is_parameter(leaf)) {
-    context.fail(ErrorCode::InvalidArgument, "the target is a result of '" + leaf.op->name + "'; only a state or a parameter can be assigned");
+    context.fail(ErrorCode::InvalidArgument,
+                 "the target is a result of '" + leaf.op->name + "'; only a state or a parameter can be assigned");
   }
   if (context.inputs[0] != context.inputs[1]) {
     const bool dtypes = context.inputs[0].dtype != context.inputs[1].dtype;
     context.fail(dtypes ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
-                 "'" + leaf.name + "' has type " + context.inputs[0].to_string() + ", the new value " + context.inputs[1].to_string());
+                 "'" + leaf.name + "' has type " + context.inputs[0].to_string() + ", the new value " +
+                     context.inputs[1].to_string());
   }
   for (const NodeId other : graph.assigns()) {
     if (graph.node(other).inputs[0] == node.inputs[0]) {
-      context.fail(ErrorCode::InvalidArgument, "'" + leaf.name + "' is assigned already, at " + graph.node(other).line.to_string());
+      context.fail(ErrorCode::InvalidArgument,
+                   "'" + leaf.name + "' is assigned already, at " + graph.node(other).line.to_string());
     }
   }
 }
@@ -115,7 +118,8 @@ void GraphAccess::add_output(Graph& graph, Graph::Output output) {
   static_cast<void>(graph.type(output.value));  // checks the id
   for (const Graph::Output& other : graph.outputs_) {
     if (other.name == output.name) {
-      fail(ErrorCode::InvalidArgument, "[output] the name '{}' is taken by another output, made at {}", output.name, other.line.to_string());
+      fail(ErrorCode::InvalidArgument, "[output] the name '{}' is taken by another output, made at {}", output.name,
+           other.line.to_string());
     }
   }
   graph.outputs_.push_back(std::move(output));
@@ -139,14 +143,16 @@ Value Graph::input(std::string_view name, Shape shape, DType dtype, Loc loc) {
 Value Graph::parameter(std::string_view name, Shape shape, ParameterOptions options, Loc loc) {
   return at_line(loc, [&] {
     if (options.trainable && !is_float(options.dtype)) {
-      fail(ErrorCode::InvalidArgument, "[parameter] '{}' of dtype {} cannot be trained; say trainable = false", name, dtype_name(options.dtype));
+      fail(ErrorCode::InvalidArgument, "[parameter] '{}' of dtype {} cannot be trained; say trainable = false", name,
+           dtype_name(options.dtype));
     }
     if (!std::isfinite(options.lr_scale) || !std::isfinite(options.decay_scale)) {
-      fail(ErrorCode::InvalidArgument, "[parameter] '{}' has lr_scale {} and decay_scale {}; both must be finite", name, options.lr_scale,
-           options.decay_scale);
+      fail(ErrorCode::InvalidArgument, "[parameter] '{}' has lr_scale {} and decay_scale {}; both must be finite", name,
+           options.lr_scale, options.decay_scale);
     }
     // torch.nn.Linear's default: uniform within 1/sqrt(fan_in), which is Kaiming uniform with gain sqrt(1/3).
-    const Init init = options.init.value_or(shape.rank() >= 2 ? Init::kaiming_uniform(std::sqrt(1.0 / 3.0)) : Init::zeros());
+    const Init init =
+        options.init.value_or(shape.rank() >= 2 ? Init::kaiming_uniform(std::sqrt(1.0 / 3.0)) : Init::zeros());
     Attrs attrs{{"trainable", options.trainable}, {"lr_scale", options.lr_scale}, {"decay_scale", options.decay_scale}};
     set_init(attrs, init);
     return add_leaf("parameter", name, {options.dtype, shape}, std::move(attrs), loc);
@@ -155,7 +161,8 @@ Value Graph::parameter(std::string_view name, Shape shape, ParameterOptions opti
 
 Value Graph::constant(Literal value, Loc loc) {
   return at_line(loc, [&] {
-    if (value.bytes().empty() && value.type().shape.elements() != 0) fail(ErrorCode::InvalidArgument, "[constant] the literal holds no data");
+    if (value.bytes().empty() && value.type().shape.elements() != 0)
+      fail(ErrorCode::InvalidArgument, "[constant] the literal holds no data");
     return add("constant", {}, {{"value", std::move(value)}}, loc);
   });
 }
@@ -182,12 +189,15 @@ void Graph::output(std::string_view name, Value value, Loc loc) {
   });
 }
 
-Value Graph::add(std::string_view op, std::span<const Value> inputs, Attrs attrs, SourceLine line, std::uint32_t result) {
+Value Graph::add(std::string_view op, std::span<const Value> inputs, Attrs attrs, SourceLine line,
+                 std::uint32_t result) {
   Node node;
   node.op = &find_op(op);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i] || &inputs[i].graph() != this) {
-      Error error(ErrorCode::InvalidArgument, std::format("[{}] operand {} {}", op, i, inputs[i] ? "belongs to another graph" : "is an empty Value"));
+      Error error(
+          ErrorCode::InvalidArgument,
+          std::format("[{}] operand {} {}", op, i, inputs[i] ? "belongs to another graph" : "is an empty Value"));
       throw error.context("the call at " + line.to_string());
     }
     node.inputs.push_back(inputs[i].id());
@@ -240,7 +250,8 @@ Node& Graph::mutable_node(NodeId id) { return const_cast<Node&>(std::as_const(*t
 const TensorType& Graph::type(ValueId id) const {
   const Node& owner = node(id.node);
   if (id.result >= owner.results.size()) {
-    fail(ErrorCode::InvalidArgument, "node {} ({}) has {} results, so no result {}", id.node, owner.op->name, owner.results.size(), id.result);
+    fail(ErrorCode::InvalidArgument, "node {} ({}) has {} results, so no result {}", id.node, owner.op->name,
+         owner.results.size(), id.result);
   }
   return owner.results[id.result];
 }

@@ -29,8 +29,8 @@ Rebuilder::Rebuilder(const Graph& source)
 Value Rebuilder::mapped(ValueId old) const {
   const Node& node = source_.node(old.node);
   if (!done_[old.node] || old.result >= map_[old.node].size() || map_[old.node][old.result] == kNothing) {
-    fail(ErrorCode::Internal, "rebuild: result {} of node {} ({}, {}) has no stand-in in the new graph", old.result, old.node, node.op->name,
-         node.line.to_string());
+    fail(ErrorCode::Internal, "rebuild: result {} of node {} ({}, {}) has no stand-in in the new graph", old.result,
+         old.node, node.op->name, node.line.to_string());
   }
   return target_->value(map_[old.node][old.result]);
 }
@@ -50,13 +50,13 @@ std::vector<Value> Rebuilder::copy(NodeId old) {
 void Rebuilder::map(NodeId old, std::vector<Value> replacement) {
   const Node& node = source_.node(old);
   if (replacement.size() != node.results.size()) {
-    fail(ErrorCode::Internal, "rebuild: node {} ({}) has {} results, its replacement {}", old, node.op->name, node.results.size(),
-         replacement.size());
+    fail(ErrorCode::Internal, "rebuild: node {} ({}) has {} results, its replacement {}", old, node.op->name,
+         node.results.size(), replacement.size());
   }
   for (std::size_t i = 0; i < replacement.size(); ++i) {
     if (replacement[i] && replacement[i].type() != node.results[i]) {
-      fail(ErrorCode::Internal, "rebuild: result {} of node {} ({}, {}) has type {}, its replacement {}", i, old, node.op->name,
-           node.line.to_string(), node.results[i].to_string(), replacement[i].type().to_string());
+      fail(ErrorCode::Internal, "rebuild: result {} of node {} ({}, {}) has type {}, its replacement {}", i, old,
+           node.op->name, node.line.to_string(), node.results[i].to_string(), replacement[i].type().to_string());
     }
   }
   auto& nodes = GraphAccess::nodes(*target_);

@@ -17,7 +17,9 @@ namespace {
 constexpr std::string_view kHeader = "aeshna graph 1";
 constexpr std::string_view kEnd = "end";
 
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+}
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // ---- printing
@@ -26,10 +28,14 @@ std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') result += {'\\', c};
-    else if (c == '\n') result += "\\n";
-    else if (byte < 0x20 || byte == 0x7f) result += std::format("\\x{:02x}", byte);
-    else result += c;
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (c == '\n')
+      result += "\\n";
+    else if (byte < 0x20 || byte == 0x7f)
+      result += std::format("\\x{:02x}", byte);
+    else
+      result += c;
   }
   return result + "\"";
 }
@@ -37,7 +43,7 @@ std::string quoted(std::string_view text) {
 std::string number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::string text = std::format("{}", value);  // the shortest that reads back to the same bits
+  std::string text = std::format("{}", value);                      // the shortest that reads back to the same bits
   if (text.find_first_of(".e") == std::string::npos) text += ".0";  // an integer without a point is an int attribute
   return text;
 }
@@ -71,7 +77,8 @@ struct PrintValue {
   }
   std::string operator()(const Literal& value) const {
     std::string text = value.type().to_string() + " " + hex(value.bytes());
-    const bool scalar = value.type().shape.elements() == 1 && dtype_info(value.type().dtype).kind != DTypeInfo::Kind::Quantized;
+    const bool scalar =
+        value.type().shape.elements() == 1 && dtype_info(value.type().dtype).kind != DTypeInfo::Kind::Quantized;
     return scalar ? text + std::format(" /* {} */", value.at(0)) : text;
   }
 };
@@ -120,10 +127,14 @@ class Parser {
     end_of_line();
     for (;;) {
       skip_empty_lines();
-      if (peek() == '%') parse_node();
-      else if (accept_word("output")) parse_output();
-      else if (accept_word(kEnd)) break;
-      else wrong("expected a node, an output or 'end'");
+      if (peek() == '%')
+        parse_node();
+      else if (accept_word("output"))
+        parse_output();
+      else if (accept_word(kEnd))
+        break;
+      else
+        wrong("expected a node, an output or 'end'");
     }
     skip_empty_lines();
     if (at_ < text_.size()) wrong("expected nothing after 'end'");
@@ -159,12 +170,14 @@ class Parser {
 
   void skip_spaces() {
     for (;;) {
-      if (peek() == ' ' || peek() == '\t' || peek() == '\r') ++at_;
+      if (peek() == ' ' || peek() == '\t' || peek() == '\r')
+        ++at_;
       else if (text_.substr(at_).starts_with("/*")) {
         const std::size_t close = text_.find("*/", at_ + 2);
         if (close == std::string_view::npos) wrong("the comment is not closed");
         at_ = close + 2;
-      } else return;
+      } else
+        return;
     }
   }
 
@@ -271,7 +284,8 @@ class Parser {
     while (!accept(']')) {
       if (!dims.empty()) expect(',');
       dims.push_back(integer<std::int64_t>("a dimension"));
-      if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) wrong("a shape has at most {} dimensions", Shape::kMaxRank);
+      if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank))
+        wrong("a shape has at most {} dimensions", Shape::kMaxRank);
     }
     return checked([&] { return Shape(std::span<const std::int64_t>(dims)); });
   }
@@ -324,7 +338,8 @@ class Parser {
     }
     if (accept_word("true")) return true;
     if (accept_word("false")) return false;
-    if (c == '-' || is_digit(c) || text_.substr(at_).starts_with("inf") || text_.substr(at_).starts_with("nan")) return numeric();
+    if (c == '-' || is_digit(c) || text_.substr(at_).starts_with("inf") || text_.substr(at_).starts_with("nan"))
+      return numeric();
     const DType element = dtype();
     skip_spaces();
     if (peek() == '[') return literal(element);
@@ -384,9 +399,12 @@ class Parser {
     }
     node.line = source_line();
     if (accept('#')) {
-      if (accept_word("backward")) node.segment = Segment::Backward;
-      else if (accept_word("update")) node.segment = Segment::Update;
-      else wrong("expected 'backward' or 'update'");
+      if (accept_word("backward"))
+        node.segment = Segment::Backward;
+      else if (accept_word("update"))
+        node.segment = Segment::Update;
+      else
+        wrong("expected 'backward' or 'update'");
     }
     if (accept_word("full")) node.precision = Precision::Full;
     skip_spaces();
@@ -397,10 +415,12 @@ class Parser {
     checked([&] { GraphAccess::append(graph_, std::move(node)); });
     const Node& made = graph_.node(id);
     if (made.segment != written) wrong("%{} takes an operand of a later segment", id);
-    if (made.results.size() != types.size()) wrong("%{} has {} results, but {} types are written", id, made.results.size(), types.size());
+    if (made.results.size() != types.size())
+      wrong("%{} has {} results, but {} types are written", id, made.results.size(), types.size());
     for (std::size_t i = 0; i < types.size(); ++i) {
       if (made.results[i] != types[i]) {
-        wrong("result {} of %{} has type {}, but {} is written", i, id, made.results[i].to_string(), types[i].to_string());
+        wrong("result {} of %{} has type {}, but {} is written", i, id, made.results[i].to_string(),
+              types[i].to_string());
       }
     }
   }
@@ -433,7 +453,8 @@ std::string Graph::print() const {
 }
 
 void parse_graph(std::string_view text, Graph& into) {
-  if (!into.nodes().empty()) fail(ErrorCode::InvalidArgument, "parse_graph needs an empty graph; this one has {} nodes", into.nodes().size());
+  if (!into.nodes().empty())
+    fail(ErrorCode::InvalidArgument, "parse_graph needs an empty graph; this one has {} nodes", into.nodes().size());
   Graph graph;
   Parser(text, graph).run();
   // Only a complete text changes the caller's graph.

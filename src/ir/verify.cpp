@@ -41,9 +41,11 @@ class Verifier {
       if (input.node >= id) wrong(id, "operand {} is %{}, which does not precede the node", i, input.node);
       const Node& producer = graph_.nodes()[input.node];
       if (input.result >= producer.results.size()) {
-        wrong(id, "operand {} is result {} of %{}, which has {} results", i, input.result, input.node, producer.results.size());
+        wrong(id, "operand {} is result {} of %{}, which has {} results", i, input.result, input.node,
+              producer.results.size());
       }
-      if (producer.segment > node.segment) wrong(id, "operand {} (%{}) belongs to a later segment than the node", i, input.node);
+      if (producer.segment > node.segment)
+        wrong(id, "operand {} (%{}) belongs to a later segment than the node", i, input.node);
       types.push_back(producer.results[input.result]);
     }
     const auto count = static_cast<int>(types.size());
@@ -56,10 +58,12 @@ class Verifier {
     } catch (const Error& error) {
       wrong(id, "the types no longer infer: {}", error.message());
     }
-    if (inferred.size() != node.results.size()) wrong(id, "{} results are stored, {} inferred", node.results.size(), inferred.size());
+    if (inferred.size() != node.results.size())
+      wrong(id, "{} results are stored, {} inferred", node.results.size(), inferred.size());
     for (std::size_t i = 0; i < inferred.size(); ++i) {
       if (inferred[i] != node.results[i]) {
-        wrong(id, "result {} is stored as {}, but inferred as {}", i, node.results[i].to_string(), inferred[i].to_string());
+        wrong(id, "result {} is stored as {}, but inferred as {}", i, node.results[i].to_string(),
+              inferred[i].to_string());
       }
     }
   }
@@ -84,7 +88,8 @@ class Verifier {
       ++seen;
       if (!std::ranges::contains(graph_.assigns(), id)) wrong(id, "the assign is not in the list of assigns");
       const Node& leaf = graph_.node(node.inputs.at(0).node);
-      if (!is_state(leaf) && !is_parameter(leaf)) wrong(id, "the target '{}' is neither state nor parameter", leaf.op->name);
+      if (!is_state(leaf) && !is_parameter(leaf))
+        wrong(id, "the target '{}' is neither state nor parameter", leaf.op->name);
       if (graph_.type(node.inputs[0]) != graph_.type(node.inputs.at(1))) {
         wrong(id, "'{}' has type {}, the value assigned {}", leaf.name, graph_.type(node.inputs[0]).to_string(),
               graph_.type(node.inputs[1]).to_string());
@@ -93,8 +98,8 @@ class Verifier {
     }
     for (const NodeId id : graph_.assigns()) {
       if (id >= graph_.nodes().size() || seen != graph_.assigns().size()) {
-        fail(ErrorCode::Internal, "the list of assigns has {} entries, the graph {} assigns (verify after stage '{}')", graph_.assigns().size(),
-             seen, stage_);
+        fail(ErrorCode::Internal, "the list of assigns has {} entries, the graph {} assigns (verify after stage '{}')",
+             graph_.assigns().size(), seen, stage_);
       }
     }
   }
@@ -103,11 +108,13 @@ class Verifier {
     std::set<std::string_view> names;
     for (const Graph::Output& output : graph_.outputs()) {
       const auto bad = [&](std::string_view what) {
-        fail(ErrorCode::Internal, "output '{}' (made at {}) {} (verify after stage '{}')", output.name, output.line.to_string(), what, stage_);
+        fail(ErrorCode::Internal, "output '{}' (made at {}) {} (verify after stage '{}')", output.name,
+             output.line.to_string(), what, stage_);
       };
       if (output.name.empty()) bad("has no name");
       if (!names.insert(output.name).second) bad("shares its name with another output");
-      if (output.value.node >= graph_.nodes().size() || output.value.result >= graph_.nodes()[output.value.node].results.size()) {
+      if (output.value.node >= graph_.nodes().size() ||
+          output.value.result >= graph_.nodes()[output.value.node].results.size()) {
         bad("names a value that does not exist");
       }
     }

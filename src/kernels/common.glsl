@@ -27,8 +27,8 @@ vec4 ae_max(vec4 a, vec4 b) { return vec4(ae_max(a.x, b.x), ae_max(a.y, b.y), ae
 float ae_min(float a, float b) { return ae_isnan(a) ? a : ae_isnan(b) ? b : a < b ? a : b; }
 vec4 ae_min(vec4 a, vec4 b) { return vec4(ae_min(a.x, b.x), ae_min(a.y, b.y), ae_min(a.z, b.z), ae_min(a.w, b.w)); }
 //@ ae_argmax_before
-// Whether the extreme (v, at index i) comes before (w, j): the larger value, NaN being the largest, then the first index.
-// Index 0xffffffff stands for "none yet".
+// Whether the extreme (v, at index i) comes before (w, j): the larger value, NaN being the largest, then the first
+// index. Index 0xffffffff stands for "none yet".
 bool ae_argmax_before(float v, uint i, float w, uint j) {
   if (i == 0xffffffffu || j == 0xffffffffu) return i < j;
   bool v_nan = ae_isnan(v), w_nan = ae_isnan(w);

@@ -1,7 +1,8 @@
-// Scalar functions with stated bounds. Vulkan allows its own exp, log, sin, cos and tanh errors of thousands of ulp and lets a
-// driver assume that NaN does not occur; here only + - * (correctly rounded), / (2.5 ulp), fma-free, and integers are used.
-// Bounds are in units of the last place of the exact result, for normal results (denormals may flush to zero); NaN in, NaN out.
-// tests/kernels/math_test.cpp measures every bound. A block starts at "//@ names" and uses earlier blocks, or common.glsl's.
+// Scalar functions with stated bounds. Vulkan allows its own exp, log, sin, cos and tanh errors of thousands of ulp
+// and lets a driver assume that NaN does not occur; here only + - * (correctly rounded), / (2.5 ulp), fma-free, and
+// integers are used. Bounds are in units of the last place of the exact result, for normal results (denormals may
+// flush to zero); NaN in, NaN out. tests/kernels/math_test.cpp measures every bound. A block starts at "//@ names" and
+// uses earlier blocks, or common.glsl's.
 //@ ae_scale
 // x * 2^n for n in [-252, 254], in two steps so that neither factor leaves the normal range.
 float ae_scale(float x, int n) {
@@ -29,12 +30,12 @@ float ae_reduce_ln2(float x, float n) {
 //@ ae_exp
 // 1.5 ulp. exp(-inf) = 0, exp(inf) = inf.
 float ae_exp(float x) {
-  if (ae_isnan(x)) return x;
-  if (x > 88.722839) return ae_infinity();
-  if (x < -103.972084) return 0.0;
-  float n = floor(x * 1.44269504 + 0.5);
-  float r = ae_reduce_ln2(x, n);
-  return ae_scale(1.0 + ae_exp_minus_one_reduced(r), int(n));
+  float inside = min(max(x, -104.0), 89.0);  // no branches: what NaN becomes here is not used below
+  float n = floor(inside * 1.44269504 + 0.5);
+  float y = ae_scale(1.0 + ae_exp_minus_one_reduced(ae_reduce_ln2(inside, n)), int(n));
+  y = x > 88.722839 ? ae_infinity() : y;
+  y = x < -103.972084 ? 0.0 : y;
+  return ae_isnan(x) ? x : y;
 }
 //@ ae_expm1
 // 2 ulp. expm1(-inf) = -1.
@@ -73,17 +74,14 @@ float ae_log_reduced(float f, float tail, float n) {
 // 1.5 ulp. log(0) = -inf, log of a negative number is NaN. Denormals are taken apart as integers.
 float ae_log(float x) {
   uint bits = floatBitsToUint(x);
-  if ((bits & 0x7fffffffu) == 0u) return -ae_infinity();
-  if (bits >= 0x7f800000u) return bits == 0x7f800000u ? x : ae_nan();
-  int exponent = 0;
-  if (bits < 0x00800000u) {
-    bits = floatBitsToUint(float(bits));
-    exponent = -149;
-  }
-  bits += 0x3f800000u - 0x3f3504f3u;  // moves sqrt(1/2) to a power of two
-  exponent += int(bits >> 23) - 127;
-  float m = uintBitsToFloat((bits & 0x007fffffu) + 0x3f3504f3u);
-  return ae_log_reduced(m - 1.0, 0.0, float(exponent));
+  bool denormal = bits < 0x00800000u;
+  uint scaled = denormal ? floatBitsToUint(float(bits)) : bits;
+  scaled += 0x3f800000u - 0x3f3504f3u;  // moves sqrt(1/2) to a power of two
+  int exponent = int(scaled >> 23) - 127 - (denormal ? 149 : 0);
+  float m = uintBitsToFloat((scaled & 0x007fffffu) + 0x3f3504f3u);
+  float y = ae_log_reduced(m - 1.0, 0.0, float(exponent));
+  y = bits >= 0x7f800000u ? (bits == 0x7f800000u ? x : ae_nan()) : y;
+  return (bits & 0x7fffffffu) == 0u ? -ae_infinity() : y;
 }
 //@ ae_log1p
 // 2 ulp. log1p(-1) = -inf, below -1 NaN.
@@ -121,8 +119,8 @@ struct AeQuadrant {
   int quadrant;
   float rest;
 };
-// The whole finite range: Cody and Waite's three-part pi/2 while the quotient has at most 8 bits, beyond that the 24 bits of
-// x times 192 bits of 2/pi (Payne and Hanek).
+// The whole finite range: Cody and Waite's three-part pi/2 while the quotient has at most 8 bits, beyond that the 24
+// bits of x times 192 bits of 2/pi (Payne and Hanek).
 AeQuadrant ae_quadrant(float x) {
   AeQuadrant result;
   if (abs(x) < 400.0) {
@@ -259,7 +257,8 @@ float ae_gelu_tanh(float x) { return x * ae_sigmoid(1.59576912 * x * (1.0 + 0.04
 // 3 ulp; log(1 + e^x).
 float ae_softplus(float x) { return ae_log1p(ae_exp(-abs(x))) + (x > 0.0 ? x : 0.0); }
 //@ ae_two_product_error
-// a * b = p + error exactly (Dekker; halves by bits, since fma need not be fused), for a product far from over- and underflow.
+// a * b = p + error exactly (Dekker; halves by bits, since fma need not be fused), for a product far from over- and
+// underflow.
 float ae_two_product_error(float a, float b, float p) {
   float a_high = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u);
   float b_high = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u);
@@ -272,7 +271,8 @@ float ae_two_product_error(float a, float b, float p) {
   return error;
 }
 //@ ae_pow
-// 4 ulp. IEEE 754 special cases: pow(x, 0) = 1 and pow(1, y) = 1 even for NaN, a negative base needs an integer exponent.
+// 4 ulp. IEEE 754 special cases: pow(x, 0) = 1 and pow(1, y) = 1 even for NaN, a negative base needs an integer
+// exponent.
 float ae_pow(float a, float b) {
   if (b == 0.0 || a == 1.0) return 1.0;
   if (ae_isnan(a) || ae_isnan(b)) return ae_nan();
@@ -339,13 +339,16 @@ float ae_pow(float a, float b) {
 // Half to even.
 float ae_round(float x) { return roundEven(x); }
 //@ ae_sqrt
-float ae_sqrt(float x) { return ae_isnan(x) ? x : x < 0.0 ? ae_nan() : x == 0.0 || ae_isinf(x) ? x : sqrt(x); }
+// 3 ulp. sqrt(-0) = -0, below 0 NaN.
+float ae_sqrt(float x) {
+  float y = x == 0.0 || ae_isinf(x) ? x : sqrt(x);
+  return ae_isnan(x) || x < 0.0 ? ae_nan() : y;
+}
 //@ ae_rsqrt
-// 2 ulp. rsqrt(0) = inf, below 0 NaN.
+// 4 ulp. rsqrt(0) = inf, below 0 NaN.
 float ae_rsqrt(float x) {
-  if (ae_isnan(x) || x < 0.0) return ae_nan();
-  if (x == 0.0) return ae_infinity();
-  return ae_isinf(x) ? 0.0 : inversesqrt(x);
+  float y = x == 0.0 ? ae_infinity() : ae_isinf(x) ? 0.0 : inversesqrt(x);
+  return ae_isnan(x) || x < 0.0 ? ae_nan() : y;
 }
 //@ ae_fmod
 // Exact, in integers: the sign of a. NaN for b = 0 or an infinite a.

@@ -2,7 +2,7 @@
 // with SPLIT, its share of the sum over k; one thread computes TM x TN of it.
 //
 // Constants: BM, BN, BK the tile; TM, TN per thread (1 or multiples of 4; TN of 4); THREADS = BM / TM * BN / TN; STAGES 1 or 2 copies of the tile in shared memory;
-// LANES_X x LANES_Y the threads of a block that reads neighbouring quads; BAND how many tile rows are walked together;
+// LANES_X x LANES_Y (even) the threads of a block that reads neighbouring quads; BAND how many tile rows are walked together;
 // SPLIT 1: PARTS workgroups share a tile's sum; EPILOGUE_VEC 1: four columns per epilogue; EPILOGUE_STAGED 1: the epilogue
 // is long, so the accumulators pass through shared memory and its code stands in a loop instead of once per accumulator.
 // Hooks: set_batch(batch), the loads of matmul_operand.glsl, and epilogue_vec(m, n, vec4) or epilogue(m, n, float).
@@ -11,24 +11,35 @@
 #define ROW_THREADS (BM / TM)
 #define COL_THREADS (BN / TN)
 
+// Parts of a split sum that are read at once: as many as the registers of the main loop can hold.
+#if TM * TN >= 64
+#define TOGETHER 1
+#elif TM * TN >= 32
+#define TOGETHER 2
+#else
+#define TOGETHER 4
+#endif
+
 // A's tile (all stages), then B's, both as matmul_operand.glsl lays them out.
 shared vec4 tile_memory[STAGES * BK * (BM + BN) / 4];
 
-// Rows and columns of a thread are quads, one every ROW_THREADS (COL_THREADS) quads, so that a block's reads are contiguous.
+// Rows and columns of a thread are quads, one every ROW_THREADS (COL_THREADS) quads, so that a block's reads are contiguous; with
+// more than one quad that is a multiple of 8, which the swizzle leaves alone.
 #if TM == 1
-#define ROW(tr, i) (tr)
+#define ROW(tr, i) A_COORD((tr) / 4, (tr) % 4)
 #else
-#define ROW(tr, i) ((((i) / 4) * ROW_THREADS + (tr)) * 4 + (i) % 4)
+#define ROW(tr, i) A_COORD((i) / 4 * ROW_THREADS + (tr), (i) % 4)
 #endif
-#define COL(tc, j) (((j) * COL_THREADS + (tc)) * 4)
 
-void finish(uint m, uint n, vec4 value) {
+// Row m, and quad `quad` of the tile's columns from col0.
+void finish(uint m, uint col0, uint quad, vec4 value) {
   if (m >= ROWS) return;
 #if EPILOGUE_VEC
-  if (n < COLS) epilogue_vec(m, n, value);
+  if (col0 + quad * 4 < COLS) epilogue_vec(m, col0 + quad * 4, value);
 #else
-  [[unroll]] for (uint q = 0; q < 4; ++q) {
-    if (n + q < COLS) epilogue(m, n + q, value[q]);
+  [[unroll]] for (uint c = 0; c < 4; ++c) {
+    const uint n = col0 + B_COORD(quad, c);
+    if (n < COLS) epilogue(m, n, value[c]);
   }
 #endif
 }
@@ -55,8 +66,9 @@ void main() {
   set_batch(batch);
 
   const uint block = thread / (LANES_X * LANES_Y), lane = thread % (LANES_X * LANES_Y);
-  const uint tr = block / (COL_THREADS / LANES_X) * LANES_Y + lane / LANES_X;
-  const uint tc = block % (COL_THREADS / LANES_X) * LANES_X + lane % LANES_X;
+  // Each lane has a neighbour that reads the same quad of A, and one that reads the same quad of B: such vec4 reads take half as long.
+  const uint tr = block / (COL_THREADS / LANES_X) * LANES_Y + lane / (2 * LANES_X) * 2 + lane % 2;
+  const uint tc = block % (COL_THREADS / LANES_X) * LANES_X + lane / 2 % LANES_X;
 
   vec4 acc[TM][TN / 4];
   [[unroll]] for (uint i = 0; i < TM; ++i) {
@@ -68,8 +80,7 @@ void main() {
   begin = end * part / PARTS;
   end = end * (part + 1) / PARTS;
 #endif
-  A_TYPE a_items[A_PER_THREAD];
-  B_TYPE b_items[B_PER_THREAD];
+  vec4 a_items[A_PER_THREAD], b_items[B_PER_THREAD];
   if (begin < end) {
     A_PREFETCH(a_items, row0, ROWS, begin * BK)
     B_PREFETCH(b_items, col0, COLS, begin * BK)
@@ -86,13 +97,13 @@ void main() {
     const uint stage = (step - begin) & (STAGES - 1);
     [[unroll]] for (uint k = 0; k < BK; ++k) {
       vec4 b[TN / 4];
-      [[unroll]] for (uint j = 0; j < TN / 4; ++j) b[j] = tile_memory[B_WORD(stage, k, j * COL_THREADS + tc)];
+      [[unroll]] for (uint j = 0; j < TN / 4; ++j) b[j] = tile_memory[B_WORD(stage, k, tc) + j * COL_THREADS];
 #if TM == 1
       const float a = tile_memory[A_WORD(stage, k, tr / 4)][tr % 4];
       [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[0][j] = fma(vec4(a), b[j], acc[0][j]);
 #else
       vec4 a[TM / 4];
-      [[unroll]] for (uint i = 0; i < TM / 4; ++i) a[i] = tile_memory[A_WORD(stage, k, i * ROW_THREADS + tr)];
+      [[unroll]] for (uint i = 0; i < TM / 4; ++i) a[i] = tile_memory[A_WORD(stage, k, tr) + i * ROW_THREADS];
       [[unroll]] for (uint i = 0; i < TM; ++i) {
         [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] = fma(vec4(a[i / 4][i % 4]), b[j], acc[i][j]);
       }
@@ -126,10 +137,20 @@ void main() {
   [[unroll]] for (uint i = 0; i < TM; ++i) {
     [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] = vec4(0.0);
   }
-  for (uint s = 0; s < PARTS; ++s) {
-    const uint theirs = (tile * PARTS + s) * words + thread;
-    [[unroll]] for (uint i = 0; i < TM; ++i) {
-      [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] += W[theirs + (i * (TN / 4) + j) * THREADS];
+  for (uint s = 0; s < PARTS; s += TOGETHER) {
+    vec4 sums[TOGETHER][TM][TN / 4];
+    [[unroll]] for (uint t = 0; t < TOGETHER; ++t) {
+      const uint theirs = (tile * PARTS + min(s + t, PARTS - 1)) * words + thread;
+      [[unroll]] for (uint i = 0; i < TM; ++i) {
+        [[unroll]] for (uint j = 0; j < TN / 4; ++j) sums[t][i][j] = W[theirs + (i * (TN / 4) + j) * THREADS];
+      }
+    }
+    [[unroll]] for (uint t = 0; t < TOGETHER; ++t) {
+      if (s + t < PARTS) {
+        [[unroll]] for (uint i = 0; i < TM; ++i) {
+          [[unroll]] for (uint j = 0; j < TN / 4; ++j) acc[i][j] += sums[t][i][j];
+        }
+      }
     }
   }
   if (thread == 0) C[tile] = 0u;
@@ -145,12 +166,12 @@ void main() {
     }
     barrier();
     for (uint e = thread; e < ROW_THREADS * (BN / 4); e += THREADS) {
-      finish(row0 + ROW(e / (BN / 4), row), col0 + e % (BN / 4) * 4, tile_memory[e]);
+      finish(row0 + ROW(e / (BN / 4), row), col0, e % (BN / 4), tile_memory[e]);
     }
   }
 #else
   [[unroll]] for (uint i = 0; i < TM; ++i) {
-    [[unroll]] for (uint j = 0; j < TN / 4; ++j) finish(row0 + ROW(tr, i), col0 + COL(tc, j), acc[i][j]);
+    [[unroll]] for (uint j = 0; j < TN / 4; ++j) finish(row0 + ROW(tr, i), col0, j * COL_THREADS + tc, acc[i][j]);
   }
 #endif
 }

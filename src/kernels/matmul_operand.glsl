@@ -2,61 +2,77 @@
 // text twice, with X = A (outer coordinate: the row of C) and X = B (outer coordinate: the column of C).
 //
 // Constants: X_OUTER the tile's extent along the outer coordinate; X_VEC 1: four elements per load (extent, strides and offset
-// allow it), 0: one; X_ALONG_K 1: neighbouring threads load neighbours along k, 0: along the outer coordinate.
+// allow it), 0: one; X_ALONG_K 1: neighbouring threads load neighbours along k, 0: along the outer coordinate;
+// X_SPREAD 1: the four coordinates of a quad lie X_QUADS apart, 0: they are neighbours (always, where X_VEC);
+// K_TAIL 1: the last tile reaches beyond DEPTH.
 // Hooks: vec4 X_load_vec(uint outer, uint k) or float X_load(uint outer, uint k); called for coordinates inside the operand only.
 //
 // The tile is k-major: quad q of outer coordinates at depth k is word X_WORD(stage, k, q). Operands that arrive along k are
 // transposed by their stores; the swizzle spreads those stores over the banks without the padding that would cost 32 KiB devices
-// a stage, and keeps quads whole so that they can be read as vec4.
+// a stage, and keeps quads whole so that they can be read as vec4. It changes the low three bits of q alone.
 
 #define X_QUADS (X_OUTER / 4)
 #define X_FIRST X_TILE_OFFSET
-#if X_ALONG_K
+#if X_ALONG_K && X_VEC
 #define X_SWIZZLE(k) ((((k) / 4) * (32 / BK)) & (X_QUADS - 1))
+#elif X_ALONG_K
+#define X_SWIZZLE(k) ((k) & 7 & (X_QUADS - 1))
 #else
 #define X_SWIZZLE(k) 0
 #endif
 #define X_WORD(stage, k, q) (X_FIRST + (stage) * (BK * X_QUADS) + (k) * X_QUADS + ((q) ^ X_SWIZZLE(k)))
 
-// Item e of the tile: a vec4 or a scalar, at outer coordinate X_O(e) and depth X_K(e) of the tile.
+// Outer coordinate, within the tile, of component c of quad q. Spread, neighbouring threads load and store neighbouring elements
+// one by one and still move whole quads through shared memory.
+#if X_SPREAD
+#define X_COORD(q, c) ((c) * X_QUADS + (q))
+#else
+#define X_COORD(q, c) ((q) * 4 + (c))
+#endif
+
+// Item e of the tile, a vec4: four depths from X_K(e) at outer coordinate X_O(e), or the quad X_Q(e) of outer coordinates at
+// depth X_K(e). Coordinates beyond the operand repeat its last ones: what they add to is never stored.
 #if X_VEC && X_ALONG_K
-#define X_TYPE vec4
-#define X_ITEMS (X_OUTER * BK / 4)
 #define X_O(e) ((e) / (BK / 4))
 #define X_K(e) ((e) % (BK / 4) * 4)
-#define X_FETCH(o, k) X_load_vec(o, k)
-#elif X_VEC
-#define X_TYPE vec4
-#define X_ITEMS (X_OUTER * BK / 4)
-#define X_O(e) ((e) % X_QUADS * 4)
-#define X_K(e) ((e) / X_QUADS)
-#define X_FETCH(o, k) X_load_vec(o, k)
+#define X_FETCH(outer0, extent, e, k) X_load_vec(min((outer0) + X_O(e), (extent) - 1), k)
 #else
-#define X_TYPE float
-#define X_ITEMS (X_OUTER * BK)
 #if X_ALONG_K
-#define X_O(e) ((e) / BK)
+#define X_Q(e) ((e) / BK)
 #define X_K(e) ((e) % BK)
 #else
-#define X_O(e) ((e) % X_OUTER)
-#define X_K(e) ((e) / X_OUTER)
+#define X_Q(e) ((e) % X_QUADS)
+#define X_K(e) ((e) / X_QUADS)
 #endif
-#define X_FETCH(o, k) X_load(o, k)
+#if X_VEC
+#define X_FETCH(outer0, extent, e, k) X_load_vec(min((outer0) + X_Q(e) * 4, (extent) - 4), k)
+#else
+#define X_ONE(outer0, extent, e, c, k) X_load(min((outer0) + X_COORD(X_Q(e), c), (extent) - 1), k)
+#define X_FETCH(outer0, extent, e, k)                                         \
+  vec4(X_ONE(outer0, extent, e, 0, k), X_ONE(outer0, extent, e, 1, k),        \
+       X_ONE(outer0, extent, e, 2, k), X_ONE(outer0, extent, e, 3, k))
 #endif
+#endif
+
+#define X_ITEMS (X_OUTER * BK / 4)
 #define X_PER_THREAD ((X_ITEMS + THREADS - 1) / THREADS)
 #if X_ITEMS % THREADS == 0
 #define X_EXISTS(e) true
 #else
 #define X_EXISTS(e) ((e) < X_ITEMS)
 #endif
+#if K_TAIL
+#define X_INSIDE(k) ((k) < DEPTH)
+#else
+#define X_INSIDE(k) true
+#endif
 
-// X_PREFETCH: the items of the tile at (outer0, k0) into registers `item`, zeros outside the operand.
-#define X_PREFETCH(item, outer0, outer_extent, k0)                           \
-  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                       \
-    const uint e = thread + i * THREADS;                                     \
-    const uint o = (outer0) + X_O(e), k = (k0) + X_K(e);                     \
-    item[i] = X_TYPE(0.0);                                                   \
-    if (o < (outer_extent) && X_EXISTS(e) && k < DEPTH) item[i] = X_FETCH(o, k); \
+// X_PREFETCH: the items of the tile at (outer0, k0) into registers `item`, zeros beyond DEPTH.
+#define X_PREFETCH(item, outer0, extent, k0)                                                     \
+  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                           \
+    const uint e = thread + i * THREADS, k = (k0) + X_K(e);                                      \
+    item[i] = vec4(0.0);                                                                         \
+    if (X_EXISTS(e) && X_INSIDE(k)) item[i] = X_FETCH(outer0, extent, e, k);                     \
   }
 
 // X_COMMIT: those registers into `stage` of the tile.
@@ -65,23 +81,17 @@
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                   \
     const uint e = thread + i * THREADS;                                 \
     if (X_EXISTS(e)) {                                                   \
-      const uint o = X_O(e), k = X_K(e), word = X_WORD(stage, k, o / 4); \
+      const uint o = X_O(e), word = X_WORD(stage, X_K(e), o / 4);        \
       tile_memory[word][o % 4] = item[i].x;                              \
       tile_memory[word + X_QUADS][o % 4] = item[i].y;                    \
       tile_memory[word + 2 * X_QUADS][o % 4] = item[i].z;                \
       tile_memory[word + 3 * X_QUADS][o % 4] = item[i].w;                \
     }                                                                    \
   }
-#elif X_VEC
-#define X_COMMIT(item, stage)                                                       \
-  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                              \
-    const uint e = thread + i * THREADS;                                            \
-    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)] = item[i];      \
-  }
 #else
-#define X_COMMIT(item, stage)                                                              \
-  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                     \
-    const uint e = thread + i * THREADS;                                                   \
-    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_O(e) / 4)][X_O(e) % 4] = item[i]; \
+#define X_COMMIT(item, stage)                                                            \
+  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                   \
+    const uint e = thread + i * THREADS;                                                 \
+    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_Q(e))] = item[i];               \
   }
 #endif

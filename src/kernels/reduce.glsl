@@ -1,6 +1,7 @@
-// Reductions of the inner dimensions of a space of rows. A workgroup has TX rows, TY threads to each, and one of PARTS shares
-// of their inner points. Threads of rows beyond the last take part in every barrier with no points to visit.
-// Hook: void reduce_rows(); macros: ROWS, TX, TY, BY_COLUMNS (neighbouring threads: rows, else points of a row), PARTS.
+// Reductions of the inner dimensions of a space of rows. A workgroup has TX rows, TY threads to each, and one of PARTS
+// shares of their inner points. Threads of rows beyond the last take part in every barrier with no points to visit.
+// Hook: void reduce_rows(); macros: ROWS, TX, TY, BY_COLUMNS (neighbouring threads: rows, else points of a row),
+// PARTS.
 void main() {
   uint group = ae_group();
   if (group >= P.groups) return;

@@ -18,11 +18,13 @@ std::string not_vectorisable(const FusedKernel& kernel) {
   if (kernel.space.empty() || kernel.space.back() % 4 != 0) return "the last extent is not a multiple of 4";
   const std::size_t last = kernel.space.size() - 1;
   for (const Instr& instr : kernel.body.instrs) {
-    if (instr.kind != Instr::Kind::Load || vector_access(instr.access, last) || uniform_access(instr.access, last)) continue;
+    if (instr.kind != Instr::Kind::Load || vector_access(instr.access, last) || uniform_access(instr.access, last))
+      continue;
     return std::format("operand {} is not read in aligned runs of 4", instr.operand);
   }
   for (const Store& store : kernel.body.stores) {
-    if (!vector_access(store.access, last)) return std::format("operand {} is not written in aligned runs of 4", store.operand);
+    if (!vector_access(store.access, last))
+      return std::format("operand {} is not written in aligned runs of 4", store.operand);
   }
   return {};
 }
@@ -35,7 +37,8 @@ Candidate pointwise_candidate(std::shared_ptr<const FusedKernel> kernel, const C
   const std::uint32_t threads = std::min({kThreads, caps.max_invocations, caps.max_local[0]});
   const std::uint64_t singles = ceil_div(points, std::uint64_t{threads});
 
-  // Several points per invocation once every compute unit has plenty of workgroups; more still if the groups would not fold.
+  // Several points per invocation once every compute unit has plenty of workgroups; more still if the groups would not
+  // fold.
   std::uint64_t limit = 1;
   for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
   std::uint64_t runs = singles >= 16ull * caps.compute_units ? 4 : 1;
@@ -49,8 +52,8 @@ Candidate pointwise_candidate(std::shared_ptr<const FusedKernel> kernel, const C
   spec.fused = std::move(kernel);
   estimate(spec);
   if (spec.fused->operands.size() > caps.max_storage_buffers) {
-    candidate.rejected = std::format("{} operands; the device binds at most {} storage buffers", spec.fused->operands.size(),
-                                     caps.max_storage_buffers);
+    candidate.rejected = std::format("{} operands; the device binds at most {} storage buffers",
+                                     spec.fused->operands.size(), caps.max_storage_buffers);
   } else if (width == 4) {
     candidate.rejected = not_vectorisable(*spec.fused);
   }

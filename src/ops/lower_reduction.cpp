@@ -49,11 +49,14 @@ Facts facts_of(const FusedKernel& kernel) {
   const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
     if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
       ++along_row;
-    } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank, [](std::int64_t s) { return s == 1; })) {
+    } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank,
+                           [](std::int64_t s) { return s == 1; })) {
       ++across_rows;
     }
-    if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last))) return;
-    facts.not_vectorisable = std::format("operand {} is not {} in aligned runs of 4", operand, stored ? "written" : "read");
+    if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
+      return;
+    facts.not_vectorisable =
+        std::format("operand {} is not {} in aligned runs of 4", operand, stored ? "written" : "read");
   };
   for (std::size_t i = 0; i < kernel.body.instrs.size(); ++i) {
     const Instr& instr = kernel.body.instrs[i];
@@ -65,7 +68,8 @@ Facts facts_of(const FusedKernel& kernel) {
     if (instr.kind != Instr::Kind::Reduce) continue;
     const bool is_arg = instr.reduce == ReduceKind::ArgMax || instr.reduce == ReduceKind::ArgMin;
     facts.accumulators += is_arg ? 2 : 1;
-    if (is_arg && facts.not_vectorisable.empty()) facts.not_vectorisable = "an index of an extreme is sought point by point";
+    if (is_arg && facts.not_vectorisable.empty())
+      facts.not_vectorisable = "an index of an extreme is sought point by point";
   }
   for (const Store& store : kernel.body.stores) {
     if (store.outer) continue;
@@ -102,10 +106,10 @@ Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   Geometry g{.columns = facts.columns && width == 1, .width = width};
   const std::uint64_t units = caps.compute_units, groups = group_limit(caps);
   const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(width);
-  // Few rows: fuller workgroups. A heavy body is cheaper to compile with fewer points per thread.
+  // Few rows: fuller workgroups.
   const bool few = g.columns ? facts.rows <= 32 * units : facts.rows <= 2 * units && points >= 4096;
   const std::uint32_t limit = thread_limit(facts, caps, few && !split ? 1024 : 256);
-  const std::uint64_t threads_wanted = ceil_div(points, std::uint64_t{is_heavy(facts) && width == 4 ? 2u : 4u});
+  const std::uint64_t threads_wanted = ceil_div(points, std::uint64_t{4});
   if (g.columns) {
     g.tx = power_of_two(facts.rows, std::min(32u, limit));
     g.ty = power_of_two(threads_wanted, limit / g.tx);
@@ -115,12 +119,14 @@ Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
     // Rather more workgroups than full ones while compute units would stay idle.
     while (g.tx > 1 && g.tx * g.ty > 32 && facts.rows / g.tx < 2 * units) g.tx /= 2;
   }
-  while (ceil_div(facts.rows, std::uint64_t{g.tx}) > groups && g.tx < limit) {  // more rows per workgroup than one would like
+  while (ceil_div(facts.rows, std::uint64_t{g.tx}) > groups &&
+         g.tx < limit) {  // more rows per workgroup than one would like
     g.tx *= 2;
     g.ty = std::max(std::min(g.ty, limit / g.tx), 1u);
   }
   const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
-  if (split && blocks > 0 && 4 * blocks < 3 * units && points > std::uint64_t{32} * thread_limit(facts, caps, 1024) / g.tx) {
+  if (split && blocks > 0 && 4 * blocks < 3 * units &&
+      points > std::uint64_t{32} * thread_limit(facts, caps, 1024) / g.tx) {
     const std::uint64_t wanted = ceil_div((g.columns ? 8 : 4) * units, blocks);
     g.parts = std::min({wanted, points / (std::uint64_t{8} * g.ty), groups / blocks, std::uint64_t{1024}});
     g.parts = std::max(g.parts, std::uint64_t{1});
@@ -128,7 +134,8 @@ Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   return g;
 }
 
-Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const Facts& facts, const Caps& caps, const Geometry& g) {
+Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const Facts& facts, const Caps& caps,
+                              const Geometry& g) {
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
   const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
@@ -137,11 +144,14 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   // Every copy of the body costs compile time: 4 accumulators for light bodies, 1 for heavy 4-wide ones.
   const std::int64_t unroll = per_thread < 4 ? 1 : !is_heavy(facts) ? 4 : g.width == 4 ? 1 : 2;
   // Values that several passes need stay in registers if there are few of them.
-  const std::uint64_t kept = per_thread * static_cast<std::uint64_t>(g.width) * (facts.loads + (facts.levels > 1 ? 1 : 0));
-  const bool keep = g.parts == 1 && per_thread > 0 && per_thread <= 8 && kept <= 32 && (facts.levels > 1 || !facts.only_outer_stores);
+  const std::uint64_t kept =
+      per_thread * static_cast<std::uint64_t>(g.width) * (facts.loads + (facts.levels > 1 ? 1 : 0));
+  const bool keep =
+      g.parts == 1 && per_thread > 0 && per_thread <= 8 && kept <= 32 && (facts.levels > 1 || !facts.only_outer_stores);
   spec.family = "reduce";
   spec.variant = std::format("{}{}x{}{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
-                             keep ? std::format(" keep={}", per_thread) : "", g.parts > 1 ? std::format(" parts={}", g.parts) : "");
+                             keep ? std::format(" keep={}", per_thread) : "",
+                             g.parts > 1 ? std::format(" parts={}", g.parts) : "");
   spec.constants = {{"TX", g.tx},
                     {"TY", g.ty},
                     {"COLUMNS", g.columns ? 1 : 0},
@@ -163,14 +173,18 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   estimate(spec);
 
   if (bindings > caps.max_storage_buffers) {
-    candidate.rejected = std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
+    candidate.rejected =
+        std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
   } else if (spec.shared_bytes > caps.shared_bytes) {
-    candidate.rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+    candidate.rejected =
+        std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
   } else if (spec.workgroups > group_limit(caps)) {
-    candidate.rejected = std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
+    candidate.rejected =
+        std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
   } else if (g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
-    if (candidate.rejected.empty() && facts.columns) candidate.rejected = "memory is contiguous across rows, not along them";
+    if (candidate.rejected.empty() && facts.columns)
+      candidate.rejected = "memory is contiguous across rows, not along them";
   }
   return candidate;
 }

@@ -14,7 +14,11 @@
 namespace aeshna {
 
 AppendScope::AppendScope(Graph& graph, Segment segment, const Node& like, NodeId like_id)
-    : graph_(graph), first_(graph.nodes().size()), segment_(segment), line_(like.line), origins_(origins_of(like, like_id)) {}
+    : graph_(graph),
+      first_(graph.nodes().size()),
+      segment_(segment),
+      line_(like.line),
+      origins_(origins_of(like, like_id)) {}
 
 AppendScope::AppendScope(Graph& graph, Segment segment, SourceLine line)
     : graph_(graph), first_(graph.nodes().size()), segment_(segment), line_(std::move(line)) {}
@@ -89,14 +93,17 @@ void check_betas(std::string_view name, float beta1, float beta2, float eps) {
 }
 
 Value l2(const Update& u, double weight_decay) { return weight_decay == 0 ? u.g : u.g + u.p * weight_decay; }
-Value decoupled(const Update& u, double weight_decay) { return weight_decay == 0 ? u.p : u.p * (1.0 - u.lr * weight_decay); }
+Value decoupled(const Update& u, double weight_decay) {
+  return weight_decay == 0 ? u.p : u.p * (1.0 - u.lr * weight_decay);
+}
 
 Value apply(const Sgd& o, const Update& u) {
   Value d = l2(u, as_written(o.weight_decay) * u.decay_scale);
   if (o.momentum != 0) {
     const Value buffer = u.slot("momentum");
     // The first step starts the buffer with the gradient itself, undamped (torch.optim.SGD).
-    const Value next = select(equal(u.step, 1.0), d, buffer * as_written(o.momentum) + d * (1 - as_written(o.dampening)));
+    const Value next =
+        select(equal(u.step, 1.0), d, buffer * as_written(o.momentum) + d * (1 - as_written(o.dampening)));
     u.store(buffer, buffer, next);
     d = o.nesterov ? d + next * as_written(o.momentum) : next;
   }
@@ -157,8 +164,8 @@ Value to_f32(Value v) { return v.dtype() == DType::f32 ? v : cast(v, DType::f32)
 
 }  // namespace
 
-void append_update(Graph& graph, const Optimizer& optimizer, Value parameter, Value gradient, const UpdateScalars& scalars,
-                   double lr_scale, double decay_scale) {
+void append_update(Graph& graph, const Optimizer& optimizer, Value parameter, Value gradient,
+                   const UpdateScalars& scalars, double lr_scale, double decay_scale) {
   const Node leaf = parameter.node();
   if (!is_float(parameter.dtype())) {
     fail(ErrorCode::DTypeMismatch, "[optimizer] parameter '{}' is {}; only float parameters can be trained", leaf.name,

@@ -188,6 +188,8 @@ OpDef extreme_op(ReduceKind kind) {
   op.cases = [] {
     const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
     std::vector<OpCase> cases = reduce_cases();
+    for (OpCase& c : cases)
+      c.gradient = c.gradient && c.inputs[0].shape.elements() < 10000;  // more are too close to ties
     OpCase edge = reduce_case({4, 3}, {1});
     edge.values = {{-inf, -inf, -inf, 1, nan, 2, inf, -5, inf, 2, 2, 2}};
     edge.gradient = false;

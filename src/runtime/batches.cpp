@@ -26,20 +26,22 @@ BatchFeeder::BatchFeeder(Session& session, const Dataset& data) : session_(sessi
     const auto column = std::ranges::find(columns, input.name, &Dataset::Column::name);
     if (column == columns.end()) {
       if (!input.set && input.buffer) {
-        fail(ErrorCode::NotFound, "input '{}' {} has neither a column in the dataset nor a value", input.name, input.type.to_string());
+        fail(ErrorCode::NotFound, "input '{}' {} has neither a column in the dataset nor a value", input.name,
+             input.type.to_string());
       }
       continue;
     }
     const std::span<const std::int64_t> dims = input.type.shape.dims();
     const bool fits = !dims.empty() && std::ranges::equal(dims.subspan(1), column->row.dims());
     if (!fits || column->dtype != input.type.dtype) {
-      fail(fits ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch, "input '{}' expects {}; its column has {} rows of {} {}",
-           input.name, input.type.to_string(), data.size(), dtype_name(column->dtype), column->row.to_string());
+      fail(fits ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
+           "input '{}' expects {}; its column has {} rows of {} {}", input.name, input.type.to_string(), data.size(),
+           dtype_name(column->dtype), column->row.to_string());
     }
     if (columns_.empty()) batch_size_ = dims[0];
     if (dims[0] != batch_size_) {
-      fail(ErrorCode::ShapeMismatch, "input '{}' has batch size {}, input '{}' has {}", input.name, dims[0], columns_[0]->name,
-           batch_size_);
+      fail(ErrorCode::ShapeMismatch, "input '{}' has batch size {}, input '{}' has {}", input.name, dims[0],
+           columns_[0]->name, batch_size_);
     }
     columns_.push_back(&*column);
   }

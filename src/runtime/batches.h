@@ -12,8 +12,8 @@ namespace aeshna {
 /// Feeds the graph inputs that have a column of their name in the dataset; the others must have been set by the caller.
 class BatchFeeder {
  public:
-  /// Throws Error that names the input for a column of another dtype or row shape, for an input that has neither a column nor
-  /// a value, and when the inputs disagree about the batch size.
+  /// Throws Error that names the input for a column of another dtype or row shape, for an input that has neither a
+  /// column nor a value, and when the inputs disagree about the batch size.
   BatchFeeder(Session& session, const Dataset& data);
   std::int64_t batch_size() const { return batch_size_; }
   /// Sets the inputs to these rows, which are batch_size() in number.

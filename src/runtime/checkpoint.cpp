@@ -97,7 +97,8 @@ void write_checkpoint(Weights::Impl& store, const std::filesystem::path& file, s
   write_safetensors(file, tensors, {{std::string(kMetadataKey), print_info(info)}, {"format", "pt"}});
 }
 
-CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path& path, const CheckpointDemand& demand) {
+CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path& path,
+                               const CheckpointDemand& demand) {
   const SafetensorsFile file(path);
   const CheckpointInfo info = parse_info(file);
   Problems problems;
@@ -112,12 +113,15 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
     const Weights::Impl::Tensor& tensor = store.find(name);
     const SafetensorsEntry* entry = file.find(checkpoint_name(name, tensor.parameter));
     if (entry == nullptr) {
-      if (required) problems.add(ErrorCode::NotFound, "missing: '{}' {}", checkpoint_name(name, tensor.parameter), tensor.type.to_string());
+      if (required)
+        problems.add(ErrorCode::NotFound, "missing: '{}' {}", checkpoint_name(name, tensor.parameter),
+                     tensor.type.to_string());
       return;
     }
     known.insert(entry->name);
     if (entry->type != tensor.type) {
-      problems.add(ErrorCode::ShapeMismatch, "'{}': expected {}, found {}", entry->name, tensor.type.to_string(), entry->type.to_string());
+      problems.add(ErrorCode::ShapeMismatch, "'{}': expected {}, found {}", entry->name, tensor.type.to_string(),
+                   entry->type.to_string());
       return;
     }
     wanted.emplace_back(name, entry);
@@ -125,8 +129,8 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
   for (const std::string& name : demand.required) want(name, true);
   for (const std::string& name : demand.optional) want(name, false);
   if (!demand.allow_training_state && info.micro_step >= static_cast<std::int64_t>(demand.accumulate)) {
-    problems.add(ErrorCode::InvalidArgument, "saved after {} micro-steps of an update; this session accumulates {}", info.micro_step,
-                 demand.accumulate);
+    problems.add(ErrorCode::InvalidArgument, "saved after {} micro-steps of an update; this session accumulates {}",
+                 info.micro_step, demand.accumulate);
   }
   if (info.micro_step > 0) {
     for (const std::string& name : demand.accumulating) want(name, true);
@@ -151,7 +155,8 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& file) { return parse_info(SafetensorsFile(file)); }
 
 void save_weights(Weights::Impl& store, const std::filesystem::path& file, bool states) {
-  const std::vector<std::string> names = store.names([states](const Weights::Impl::Tensor& t) { return states || t.parameter; });
+  const std::vector<std::string> names =
+      store.names([states](const Weights::Impl::Tensor& t) { return states || t.parameter; });
   CheckpointInfo info;
   info.seed = store.seed;
   write_checkpoint(store, file, names, info);
@@ -164,7 +169,8 @@ void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
     CheckpointDemand demand;
     demand.required = parameters;
     demand.allow_training_state = true;
-    std::ranges::copy_if(states, std::back_inserter(demand.optional), [](const std::string& n) { return !n.starts_with("aeshna."); });
+    std::ranges::copy_if(states, std::back_inserter(demand.optional),
+                         [](const std::string& n) { return !n.starts_with("aeshna."); });
     read_checkpoint(store, path, demand);
     return;
   }

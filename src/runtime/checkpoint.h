@@ -22,7 +22,8 @@ struct CheckpointInfo {
   std::string extra;      ///< the caller's text, verbatim
 };
 
-/// Name in files of a tensor of the store: parameters verbatim, "aeshna.opt.*" and "aeshna.acc/*" too, other states "aeshna.state/<name>".
+/// Name in files of a tensor of the store: parameters verbatim, "aeshna.opt.*" and "aeshna.acc/*" too, other states
+/// "aeshna.state/<name>".
 std::string checkpoint_name(std::string_view name, bool parameter);
 
 /// Writes these tensors of the store, atomically; one consistent snapshot.
@@ -31,15 +32,17 @@ void write_checkpoint(Weights::Impl& store, const std::filesystem::path& file, s
 
 /// What a load demands of a file.
 struct CheckpointDemand {
-  std::vector<std::string> required;  ///< tensors of the store that must be there with their types
-  std::vector<std::string> optional;  ///< tensors of the store that are taken if they are there
+  std::vector<std::string> required;      ///< tensors of the store that must be there with their types
+  std::vector<std::string> optional;      ///< tensors of the store that are taken if they are there
   std::vector<std::string> accumulating;  ///< required if the file was written between micro-steps
   std::uint32_t accumulate = 1;           ///< micro-steps per update: the file's micro_step must be below it
-  bool allow_training_state = false;  ///< "aeshna.*" tensors that are neither are ignored; anything else unknown is an error
+  bool allow_training_state =
+      false;  ///< "aeshna.*" tensors that are neither are ignored; anything else unknown is an error
   std::optional<std::string> optimizer;  ///< must be the file's, if set
 };
 
-/// Checks the file completely, then changes the store; on any Error nothing has changed. Lists every problem in one message.
+/// Checks the file completely, then changes the store; on any Error nothing has changed. Lists every problem in one
+/// message.
 CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path& file, const CheckpointDemand& demand);
 
 /// The metadata alone, without a look at the tensors.

@@ -12,17 +12,38 @@ namespace {
 template <class F>
 bool with_host_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: f(float{}); return true;
-    case DType::i8: f(std::int8_t{}); return true;
-    case DType::i16: f(std::int16_t{}); return true;
-    case DType::i32: f(std::int32_t{}); return true;
-    case DType::i64: f(std::int64_t{}); return true;
-    case DType::u8: f(std::uint8_t{}); return true;
-    case DType::u16: f(std::uint16_t{}); return true;
-    case DType::u32: f(std::uint32_t{}); return true;
-    case DType::u64: f(std::uint64_t{}); return true;
-    case DType::boolean: f(bool{}); return true;
-    default: return false;
+    case DType::f32:
+      f(float{});
+      return true;
+    case DType::i8:
+      f(std::int8_t{});
+      return true;
+    case DType::i16:
+      f(std::int16_t{});
+      return true;
+    case DType::i32:
+      f(std::int32_t{});
+      return true;
+    case DType::i64:
+      f(std::int64_t{});
+      return true;
+    case DType::u8:
+      f(std::uint8_t{});
+      return true;
+    case DType::u16:
+      f(std::uint16_t{});
+      return true;
+    case DType::u32:
+      f(std::uint32_t{});
+      return true;
+    case DType::u64:
+      f(std::uint64_t{});
+      return true;
+    case DType::boolean:
+      f(bool{});
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -49,13 +70,14 @@ void check_device_form(const TensorType& type, std::span<const std::byte> host, 
       for (std::uint64_t i = 0; i < host.size() / sizeof(T); ++i) {
         const T value = load<T>(host, i);
         if (value < T{std::numeric_limits<Narrow>::min()} || value > T{std::numeric_limits<Narrow>::max()}) {
-          fail(ErrorCode::OutOfRange, "{}: element {} of {} is {}; the device keeps {} in 32 bits", what, i, type.to_string(), value,
-               dtype_name(type.dtype));
+          fail(ErrorCode::OutOfRange, "{}: element {} of {} is {}; the device keeps {} in 32 bits", what, i,
+               type.to_string(), value, dtype_name(type.dtype));
         }
       }
     }
   });
-  if (!known) fail(ErrorCode::Unsupported, "{}: tensors of dtype {} have no device form yet", what, dtype_name(type.dtype));
+  if (!known)
+    fail(ErrorCode::Unsupported, "{}: tensors of dtype {} have no device form yet", what, dtype_name(type.dtype));
 }
 
 void to_device(DType dtype, std::span<const std::byte> host, std::uint64_t first, std::span<std::uint32_t> words) {

@@ -9,8 +9,8 @@
 
 namespace aeshna {
 
-/// Throws Error(Unsupported) naming `what` and the dtype when it has no device form yet, and Error(OutOfRange) naming `what`
-/// and the element when a 64-bit integer does not fit 32 bits. Call it before anything is written.
+/// Throws Error(Unsupported) naming `what` and the dtype when it has no device form yet, and Error(OutOfRange) naming
+/// `what` and the element when a 64-bit integer does not fit 32 bits. Call it before anything is written.
 void check_device_form(const TensorType& type, std::span<const std::byte> host, std::string_view what);
 
 /// Elements [first, first + words.size()) of a checked host tensor as device words.

@@ -25,18 +25,20 @@ Dataset::Dataset(std::vector<Column> columns) : columns_(std::move(columns)) {
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const Column& column = columns_[i];
     if (column.dtype != DType::f32 && column.dtype != DType::i32) {
-      fail(ErrorCode::DTypeMismatch, "column '{}' has dtype {}; columns are f32 or i32", column.name, dtype_name(column.dtype));
+      fail(ErrorCode::DTypeMismatch, "column '{}' has dtype {}; columns are f32 or i32", column.name,
+           dtype_name(column.dtype));
     }
     const auto values = static_cast<std::int64_t>(column.dtype == DType::f32 ? column.f32.size() : column.i32.size());
     const std::int64_t width = column.row.elements();
     if (width == 0 || values % width != 0) {
-      fail(ErrorCode::ShapeMismatch, "column '{}' holds {} values, not a whole number of rows of shape {}", column.name, values,
-           column.row.to_string());
+      fail(ErrorCode::ShapeMismatch, "column '{}' holds {} values, not a whole number of rows of shape {}", column.name,
+           values, column.row.to_string());
     }
     const std::int64_t rows = values / width;
     if (i == 0) rows_ = rows;
     if (rows != rows_) {
-      fail(ErrorCode::ShapeMismatch, "column '{}' has {} rows, column '{}' has {}", column.name, rows, columns_[0].name, rows_);
+      fail(ErrorCode::ShapeMismatch, "column '{}' has {} rows, column '{}' has {}", column.name, rows, columns_[0].name,
+           rows_);
     }
     for (std::size_t j = 0; j < i; ++j) {
       if (columns_[j].name == column.name) fail(ErrorCode::InvalidArgument, "two columns are named '{}'", column.name);
@@ -90,9 +92,11 @@ Split stratified_split(const Dataset& data, std::string_view label_column, std::
     std::int64_t quota = 0, remainder = 0;
   };
   std::map<std::int32_t, Class> classes;
-  for (std::int64_t row = 0; row < data.size(); ++row) classes[labels.i32[static_cast<std::size_t>(row)]].rows.push_back(row);
+  for (std::int64_t row = 0; row < data.size(); ++row)
+    classes[labels.i32[static_cast<std::size_t>(row)]].rows.push_back(row);
 
-  // Largest remainders: whole shares first, then one more row to the classes that lost most by rounding (ties: the lower label).
+  // Largest remainders: whole shares first, then one more row to the classes that lost most by rounding (ties: the
+  // lower label).
   std::int64_t left = test_rows;
   std::vector<Class*> by_remainder;
   for (auto& [label, c] : classes) {
@@ -134,7 +138,8 @@ void DataLoader::shuffle_epoch() {
 }
 
 std::span<const std::int64_t> DataLoader::next() {
-  // The order of an epoch is made when its first batch is asked for, so that the last batch's rows stay valid until then.
+  // The order of an epoch is made when its first batch is asked for, so that the last batch's rows stay valid until
+  // then.
   if (position_.batch == 0) shuffle_epoch();
   const auto first = static_cast<std::size_t>(position_.batch * batch_size_);
   if (++position_.batch == batches_per_epoch()) {
@@ -146,8 +151,8 @@ std::span<const std::int64_t> DataLoader::next() {
 
 void DataLoader::seek(const DataPosition& position) {
   if (position.epoch < 0 || position.batch < 0 || position.batch >= batches_per_epoch()) {
-    fail(ErrorCode::InvalidArgument, "no position (epoch {}, batch {}) in a loader of {} batches per epoch", position.epoch,
-         position.batch, batches_per_epoch());
+    fail(ErrorCode::InvalidArgument, "no position (epoch {}, batch {}) in a loader of {} batches per epoch",
+         position.epoch, position.batch, batches_per_epoch());
   }
   position_ = position;
   shuffle_epoch();

@@ -31,8 +31,8 @@ std::string first_non_finite(const Graph& graph, const TensorMap& leaves) {
       for (std::size_t i = 0; i < value.data.size(); ++i) {
         if (std::isfinite(value.data[i])) continue;
         return std::format("[{}] {}at {}: element {} of its result {} is {}", node.op->name,
-                           node.name.empty() ? "" : "'" + node.name + "' ", node.line.to_string(), i, value.type.to_string(),
-                           value.data[i]);
+                           node.name.empty() ? "" : "'" + node.name + "' ", node.line.to_string(), i,
+                           value.type.to_string(), value.data[i]);
       }
     }
   }
@@ -47,8 +47,8 @@ std::string Session::Impl::diagnose() {
     if (const Slot& slot = slots[(next + i) % kSlots]; slot.pending) device().wait(slot.ticket);
   }
 
-  // The device's input buffers hold what the last step saw, whatever has been set since. Its parameters and states are still
-  // what they were if the step was bad, since it changed none.
+  // The device's input buffers hold what the last step saw, whatever has been set since. Its parameters and states
+  // are still what they were if the step was bad, since it changed none.
   TensorMap leaves;
   std::vector<std::vector<std::byte>> bytes;
   std::vector<DownloadItem> items;
@@ -57,7 +57,8 @@ std::string Session::Impl::diagnose() {
     if (input.buffer) items.push_back({input.type, bytes.back(), input.buffer, 0});
   }
   download(device(), items, 0);
-  for (std::size_t i = 0; i < inputs.size(); ++i) leaves[inputs[i].name] = host_tensor(Literal(inputs[i].type, std::move(bytes[i])));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    leaves[inputs[i].name] = host_tensor(Literal(inputs[i].type, std::move(bytes[i])));
 
   std::vector<std::string> names;
   for (const Graph* source : {static_cast<const Graph*>(graph.get()), plan.graph.get()}) {

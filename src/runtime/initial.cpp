@@ -43,16 +43,24 @@ Literal initial_value(const Node& leaf, std::uint64_t seed) {
   const auto normal = [&](double mean, double deviation) { return mean + deviation * stream.next_normal(); };
   const auto draw = [&]() -> double {
     switch (init.kind) {
-      case Init::Kind::Zeros: return 0;
-      case Init::Kind::Constant: return init.a;
-      case Init::Kind::Uniform: return uniform(init.a, init.b);
-      case Init::Kind::Normal: return normal(init.a, init.b);
+      case Init::Kind::Zeros:
+        return 0;
+      case Init::Kind::Constant:
+        return init.a;
+      case Init::Kind::Uniform:
+        return uniform(init.a, init.b);
+      case Init::Kind::Normal:
+        return normal(init.a, init.b);
       // He et al. 2015, equation 10; the bound of a uniform distribution is sqrt(3) standard deviations.
-      case Init::Kind::KaimingUniform: return uniform(-1, 1) * init.a * std::sqrt(3 / fan.in);
-      case Init::Kind::KaimingNormal: return normal(0, init.a / std::sqrt(fan.in));
+      case Init::Kind::KaimingUniform:
+        return uniform(-1, 1) * init.a * std::sqrt(3 / fan.in);
+      case Init::Kind::KaimingNormal:
+        return normal(0, init.a / std::sqrt(fan.in));
       // Glorot & Bengio 2010, equation 16.
-      case Init::Kind::XavierUniform: return uniform(-1, 1) * init.a * std::sqrt(6 / (fan.in + fan.out));
-      case Init::Kind::XavierNormal: return normal(0, init.a * std::sqrt(2 / (fan.in + fan.out)));
+      case Init::Kind::XavierUniform:
+        return uniform(-1, 1) * init.a * std::sqrt(6 / (fan.in + fan.out));
+      case Init::Kind::XavierNormal:
+        return normal(0, init.a * std::sqrt(2 / (fan.in + fan.out)));
     }
     internal_error("unknown initialiser");
   };

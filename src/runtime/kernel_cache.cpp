@@ -12,7 +12,8 @@ namespace aeshna {
 namespace {
 
 std::string cache_key(const PlanKernel& kernel, std::uint32_t push_bytes) {
-  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2], push_bytes);
+  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2],
+                     push_bytes);
 }
 
 /// Of each kernel: the steps that share it have the same push block.
@@ -26,7 +27,8 @@ std::vector<std::uint32_t> push_sizes(const Plan& plan) {
 
 }  // namespace
 
-std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel, std::uint32_t push_bytes) {
+std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel,
+                                                std::uint32_t push_bytes) {
   try {
     const std::vector<std::uint32_t> spirv = spirv_.get(kernel.source, kernel.name);
     return device.create_kernel({.name = kernel.name,

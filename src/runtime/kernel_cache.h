@@ -19,7 +19,8 @@ class KernelCache {
  public:
   /// SPIR-V is kept in `directory`; an empty path keeps it in memory.
   explicit KernelCache(std::filesystem::path directory) : spirv_(std::move(directory)) {}
-  /// One device kernel per kernel of the plan, in order; those that are missing are compiled on up to `threads` threads.
+  /// One device kernel per kernel of the plan, in order; those that are missing are compiled on up to `threads`
+  /// threads.
   std::vector<std::shared_ptr<gpu::Kernel>> get(gpu::Device& device, const Plan& plan, int threads);
   /// True once after kernels were built: the driver's pipeline cache is worth saving.
   bool take_unsaved() { return unsaved_.exchange(false); }

@@ -36,7 +36,7 @@ Schedule Schedule::step(std::int64_t every, double gamma, std::int64_t warmup) {
   schedule.step_every = every;
   schedule.gamma = gamma;
   schedule.warmup = warmup;
-  schedule.factor(0);             // refuses bad arguments where they are written
+  schedule.factor(0);  // refuses bad arguments where they are written
   schedule.factor(warmup);
   return schedule;
 }

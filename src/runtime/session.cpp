@@ -50,7 +50,8 @@ CheckpointTensors checkpoint_tensors(const Session::Impl& session) {
   std::set<std::string_view> seen;
   for (const Graph* graph : {static_cast<const Graph*>(session.graph.get()), session.plan.graph.get()}) {
     for (const Node& node : graph->nodes()) {
-      if ((!is_parameter(node) && !is_state(node)) || node.name == reserved::status || !seen.insert(node.name).second) continue;
+      if ((!is_parameter(node) && !is_state(node)) || node.name == reserved::status || !seen.insert(node.name).second)
+        continue;
       if (is_parameter(node)) {
         result.parameters.push_back(node.name);
       } else if (node.name == reserved::bad || node.name.starts_with(reserved::accumulator)) {
@@ -65,14 +66,17 @@ CheckpointTensors checkpoint_tensors(const Session::Impl& session) {
   return result;
 }
 
-void append(std::vector<std::string>& to, const std::vector<std::string>& from) { to.insert(to.end(), from.begin(), from.end()); }
+void append(std::vector<std::string>& to, const std::vector<std::string>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
 
 }  // namespace
 
 Session::Impl::Impl(const Graph& user_graph, const Weights& shared_weights, CompileOptions compile_options)
     : options(std::move(compile_options)), weights(shared_weights) {
   if (training() && options.update && !options.optimizer) options.optimizer = Adam{};
-  if (!(options.chunk_ms > 0)) fail(ErrorCode::InvalidArgument, "[compile] chunk_ms must be > 0, found {}", options.chunk_ms);
+  if (!(options.chunk_ms > 0))
+    fail(ErrorCode::InvalidArgument, "[compile] chunk_ms must be > 0, found {}", options.chunk_ms);
   warm_up_glslang();
   graph = clone(user_graph);
   plan = compile_plan(*graph, pipeline_options(options), device().caps());
@@ -92,8 +96,7 @@ Session::Impl::~Impl() {
     for (const Slot& slot : slots) {
       if (slot.pending) device().wait(slot.ticket);
     }
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
 }
 
 std::string Session::Impl::optimizer_name() const {
@@ -130,7 +133,8 @@ void Session::set(std::string_view name, const Literal& value) {
     fail(value.type().dtype != input.type.dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
          "input '{}' expects {}, found a value of type {}", name, input.type.to_string(), value.type().to_string());
   }
-  impl_->write_input(input, value.type().dtype, static_cast<std::uint64_t>(value.type().shape.elements()), value.bytes());
+  impl_->write_input(input, value.type().dtype, static_cast<std::uint64_t>(value.type().shape.elements()),
+                     value.bytes());
 }
 
 void Session::step() { impl_->run(Impl::Pass::Step); }
@@ -142,7 +146,8 @@ Literal Session::read_literal(std::string_view output) { return impl_->read_outp
 std::vector<float> Session::read(std::string_view output) {
   const Literal value = impl_->read_output(output);
   std::vector<float> result(static_cast<std::size_t>(value.type().shape.elements()));
-  for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<float>(value.at(static_cast<std::int64_t>(i)));
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = static_cast<float>(value.at(static_cast<std::int64_t>(i)));
   return result;
 }
 

@@ -65,8 +65,10 @@ void Session::Impl::build() {
   std::shared_ptr<gpu::Buffer> counters;
   if (plan.counters > 0) counters = device_buffer(dev, plan.counters * kWord, "counters");
   std::uint64_t empty_operands = 0;
-  for (const PlanStep& step : plan.steps) empty_operands += static_cast<std::uint64_t>(std::ranges::count(step.operands, 0u, &PlanOperand::bytes));
-  if (empty_operands > 0) empty = device_buffer(dev, empty_operands * align_up(kWord, dev.caps().storage_alignment), "empty");
+  for (const PlanStep& step : plan.steps)
+    empty_operands += static_cast<std::uint64_t>(std::ranges::count(step.operands, 0u, &PlanOperand::bytes));
+  if (empty_operands > 0)
+    empty = device_buffer(dev, empty_operands * align_up(kWord, dev.caps().storage_alignment), "empty");
 
   std::vector<gpu::Command> zero;  // counters are zero before every launch; outputs are defined before their first step
   std::vector<std::shared_ptr<void>> owners;
@@ -79,9 +81,15 @@ void Session::Impl::build() {
     Place& place = places.emplace_back();
     switch (placement.home) {
       case Home::Arena:
-      case Home::Workspace: place = {arenas.at(placement.arena), placement.offset}; break;
-      case Home::Constant: place = constants.at(placement.constant); break;
-      case Home::Counters: place = {counters, placement.offset}; break;
+      case Home::Workspace:
+        place = {arenas.at(placement.arena), placement.offset};
+        break;
+      case Home::Constant:
+        place = constants.at(placement.constant);
+        break;
+      case Home::Counters:
+        place = {counters, placement.offset};
+        break;
       case Home::State:
         if (placement.name == reserved::status) {
           if (!status_state) zero_fill(status_state = device_buffer(dev, placement.bytes, placement.name));
@@ -89,8 +97,12 @@ void Session::Impl::build() {
           break;
         }
         [[fallthrough]];
-      case Home::Parameter: place = {store.find(placement.name).buffer, 0}; break;
-      case Home::Input: place = {device_buffer(dev, placement.bytes, placement.name), 0}; break;
+      case Home::Parameter:
+        place = {store.find(placement.name).buffer, 0};
+        break;
+      case Home::Input:
+        place = {device_buffer(dev, placement.bytes, placement.name), 0};
+        break;
       case Home::Output:
         place = {device_buffer(dev, placement.bytes, placement.name), 0};
         zero_fill(place.buffer);
@@ -159,7 +171,8 @@ void Session::Impl::build() {
   for (const NodeId id : plan.graph->assigns()) {
     const Node& node = plan.graph->node(id);
     const Node& leaf = plan.graph->node(node.inputs.at(0).node);
-    if (leaf.name != reserved::status) assigned[static_cast<std::size_t>(node.segment)].push_back(&store.find(leaf.name));
+    if (leaf.name != reserved::status)
+      assigned[static_cast<std::size_t>(node.segment)].push_back(&store.find(leaf.name));
   }
   kernels = store.kernels->get(dev, plan, env_threads());
 }

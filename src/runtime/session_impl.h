@@ -8,10 +8,10 @@
 //   session.cpp         the public calls, checkpoints
 //
 // Slots. Host memory that steps use (input staging, small outputs) exists kSlots times, so that the host may write the
-// inputs of the next step while the device works on this one. set() writes the staging of the next slot; the step copies what
-// was set to the one device buffer of each input, on unified memory too: a copy inside the device costs little, and the
-// alternative, to write in place, would make the host wait for the running step. A slot is used again only after its step has
-// ended and its status has been looked at, so no bad step is lost.
+// inputs of the next step while the device works on this one. set() writes the staging of the next slot; the step
+// copies what was set to the one device buffer of each input, on unified memory too: a copy inside the device costs
+// little, and the alternative, to write in place, would make the host wait for the running step. A slot is used again
+// only after its step has ended and its status has been looked at, so no bad step is lost.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -45,8 +45,8 @@ struct SessionInput {
   std::shared_ptr<gpu::Buffer> buffer;  ///< null: the plan does not use it
   std::uint64_t staging = 0;            ///< offset in a slot's staging buffer
   bool hidden = false;
-  bool set = false;    ///< written at least once
-  bool dirty = false;  ///< written since the last step
+  bool set = false;               ///< written at least once
+  bool dirty = false;             ///< written since the last step
   std::uint32_t hidden_word = 0;  ///< hidden: what was written last
 };
 
@@ -64,11 +64,11 @@ struct SessionOutput {
 
 struct Slot {
   std::shared_ptr<gpu::Buffer> staging, readback;
-  Lists upload;                                   ///< one per input; null for inputs that the plan does not use
-  std::shared_ptr<gpu::CommandList> upload_all;   ///< all inputs of the user, the usual case
-  std::shared_ptr<gpu::CommandList> download;     ///< small outputs
+  Lists upload;                                  ///< one per input; null for inputs that the plan does not use
+  std::shared_ptr<gpu::CommandList> upload_all;  ///< all inputs of the user, the usual case
+  std::shared_ptr<gpu::CommandList> download;    ///< small outputs
   gpu::Ticket ticket = 0;
-  bool pending = false;   ///< submitted, status not looked at
+  bool pending = false;               ///< submitted, status not looked at
   std::optional<std::size_t> status;  ///< output that tells whether it was bad
   std::string_view pass;              ///< "step" or "forward", and its number: for messages
   std::int64_t number = 0;
@@ -89,8 +89,8 @@ struct Session::Impl {
   void build();
   // session_record.cpp
   void record();
-  std::shared_ptr<gpu::CommandList> record_copies(std::span<const gpu::CopyCommand> copies, std::vector<std::shared_ptr<void>> owners,
-                                                  std::string_view what);
+  std::shared_ptr<gpu::CommandList> record_copies(std::span<const gpu::CopyCommand> copies,
+                                                  std::vector<std::shared_ptr<void>> owners, std::string_view what);
   // session_step.cpp
   enum class Pass { Forward, Step };
   void run(Pass pass);
@@ -123,14 +123,15 @@ struct Session::Impl {
     std::shared_ptr<gpu::Buffer> buffer;
     std::uint64_t offset = 0;
   };
-  std::vector<Place> places;  ///< of each placement of the plan
+  std::vector<Place> places;           ///< of each placement of the plan
   std::shared_ptr<gpu::Buffer> empty;  ///< stands for operands without bytes
   std::vector<std::shared_ptr<gpu::Kernel>> kernels;
   std::vector<SessionInput> inputs;
   std::vector<SessionOutput> outputs;
   std::optional<std::size_t> status, forward_status;  ///< indices into outputs
   std::optional<std::size_t> lr, first_micro;         ///< indices into inputs
-  /// The state aeshna.status: this session's own, since check numbers are those of its plan, and sessions share the store.
+  /// The state aeshna.status: this session's own, since check numbers are those of its plan, and sessions share the
+  /// store.
   std::shared_ptr<gpu::Buffer> status_state;
   std::array<std::vector<Weights::Impl::Tensor*>, 3> assigned;  ///< by segment: whose versions grow
 
@@ -145,8 +146,8 @@ struct Session::Impl {
   std::vector<std::size_t> cuts;         ///< where a submission of its own begins, to bound each in time; reserved once
   std::size_t next = 0;                  ///< slot of the next step
   std::int64_t runs = 0;                 ///< submissions so far
-  std::int64_t update = 0;    ///< updates submitted; the schedule's step
-  std::uint32_t micro = 0;    ///< micro-steps since the last update
+  std::int64_t update = 0;               ///< updates submitted; the schedule's step
+  std::uint32_t micro = 0;               ///< micro-steps since the last update
   std::optional<double> fixed_lr;
   std::optional<BadStep> bad;
 

@@ -32,15 +32,17 @@ SessionInput& Session::Impl::input(std::string_view name) {
   fail(ErrorCode::NotFound, "no input '{}'{}", name, suggest_names(name, user_inputs()));
 }
 
-void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t elements, std::span<const std::byte> host) {
+void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t elements,
+                                std::span<const std::byte> host) {
   const auto expected = static_cast<std::uint64_t>(input.type.shape.elements());
   const bool widens = dtype == DType::i32 && input.type.dtype == DType::i64;  // both are i32 on the device
   if (dtype != input.type.dtype && !widens) {
-    fail(ErrorCode::DTypeMismatch, "input '{}' expects {}, found {} values of dtype {}", input.name, input.type.to_string(), elements,
-         dtype_name(dtype));
+    fail(ErrorCode::DTypeMismatch, "input '{}' expects {}, found {} values of dtype {}", input.name,
+         input.type.to_string(), elements, dtype_name(dtype));
   }
   if (elements != expected) {
-    fail(ErrorCode::ShapeMismatch, "input '{}' expects {} ({} values), found {}", input.name, input.type.to_string(), expected, elements);
+    fail(ErrorCode::ShapeMismatch, "input '{}' expects {} ({} values), found {}", input.name, input.type.to_string(),
+         expected, elements);
   }
   check_device_form({dtype, input.type.shape}, host, input.name);
   if (input.buffer) {
@@ -71,7 +73,8 @@ Literal Session::Impl::read_output(std::string_view name) {
   } else {
     if (!output.download) {
       output.host = device().create_buffer(output.bytes, gpu::MemoryKind::Readback, output.name);
-      const gpu::CopyCommand copy{{output.buffer.get(), output.offset, output.bytes}, {output.host.get(), 0, output.bytes}};
+      const gpu::CopyCommand copy{{output.buffer.get(), output.offset, output.bytes},
+                                  {output.host.get(), 0, output.bytes}};
       output.download = record_copies(std::span(&copy, 1), {output.buffer, output.host}, "download " + output.name);
     }
     gpu::CommandList* lists[] = {output.download.get()};

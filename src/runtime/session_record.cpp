@@ -28,7 +28,8 @@ class ChunkRecorder {
 
   void add(gpu::Command command, double ms, std::uint32_t group, std::span<const std::shared_ptr<void>> owners) {
     if (!commands_.empty() && ms_ + ms > bound_ms_) close();
-    if (!commands_.empty() && group != group_) commands_.emplace_back(gpu::BarrierCommand{});  // a list begins with one anyway
+    if (!commands_.empty() && group != group_)
+      commands_.emplace_back(gpu::BarrierCommand{});  // a list begins with one anyway
     group_ = group;
     ms_ += ms;
     commands_.push_back(std::move(command));
@@ -46,7 +47,8 @@ class ChunkRecorder {
     std::ranges::sort(owners_);
     const auto duplicates = std::ranges::unique(owners_);
     owners_.erase(duplicates.begin(), duplicates.end());
-    chunks_.push_back({device_.record(commands_, std::move(owners_), std::format("{} {}", name_, chunks_.size())), ms_});
+    chunks_.push_back(
+        {device_.record(commands_, std::move(owners_), std::format("{} {}", name_, chunks_.size())), ms_});
     commands_.clear();
     owners_.clear();
     ms_ = 0;
@@ -90,7 +92,8 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
     }
     if (step.spec.workgroups == 0) continue;
     const PlanKernel& kernel = session.plan.kernels.at(step.kernel);
-    gpu::check_launch(step.spec, static_cast<std::uint32_t>(step.push.size() * 4), static_cast<std::uint32_t>(ranges.size()), caps);
+    gpu::check_launch(step.spec, static_cast<std::uint32_t>(step.push.size() * 4),
+                      static_cast<std::uint32_t>(ranges.size()), caps);
     gpu::DispatchCommand dispatch;
     dispatch.kernel = session.kernels.at(step.kernel).get();
     dispatch.operands = std::move(ranges);
@@ -106,7 +109,8 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
 }  // namespace
 
 std::shared_ptr<gpu::CommandList> Session::Impl::record_copies(std::span<const gpu::CopyCommand> copies,
-                                                               std::vector<std::shared_ptr<void>> owners, std::string_view what) {
+                                                               std::vector<std::shared_ptr<void>> owners,
+                                                               std::string_view what) {
   const std::vector<gpu::Command> commands(copies.begin(), copies.end());
   return device().record(commands, std::move(owners), what);
 }
@@ -135,7 +139,8 @@ void Session::Impl::record() {
     std::vector<std::shared_ptr<void>> small_owners{slot.readback};
     for (const SessionOutput& output : outputs) {
       if (!output.readback || output.bytes == 0) continue;
-      small.push_back({{output.buffer.get(), output.offset, output.bytes}, {slot.readback.get(), *output.readback, output.bytes}});
+      small.push_back(
+          {{output.buffer.get(), output.offset, output.bytes}, {slot.readback.get(), *output.readback, output.bytes}});
       small_owners.push_back(output.buffer);
     }
     if (!small.empty()) slot.download = record_copies(small, std::move(small_owners), "download");

@@ -24,7 +24,8 @@ std::uint32_t word_of(DType dtype, double value) {
 double Session::Impl::learning_rate() const {
   if (fixed_lr) return *fixed_lr;
   if (!options.optimizer) return 0;
-  const double base = std::visit([](const auto& optimizer) { return static_cast<double>(optimizer.lr); }, *options.optimizer);
+  const double base =
+      std::visit([](const auto& optimizer) { return static_cast<double>(optimizer.lr); }, *options.optimizer);
   return base * options.train.schedule.factor(update);
 }
 
@@ -117,7 +118,8 @@ void Session::Impl::run(Pass pass) {
 
 void Session::Impl::wait() {
   for (std::size_t i = 0; i < kSlots; ++i) retire(slots[(next + i) % kSlots]);  // oldest first
-  device().wait(slots[(next + kSlots - 1) % kSlots].ticket);  // a lost device says so at every wait, even with nothing in flight
+  device().wait(
+      slots[(next + kSlots - 1) % kSlots].ticket);  // a lost device says so at every wait, even with nothing in flight
   if (bad) throw_bad_step();
 }
 
@@ -128,7 +130,8 @@ void Session::Impl::throw_bad_step() {
   bad.reset();
   const std::int64_t submitted = update;
   resync();
-  const std::string skipped = submitted - update > 1 ? std::format("; {} updates were skipped", submitted - update) : "";
+  const std::string skipped =
+      submitted - update > 1 ? std::format("; {} updates were skipped", submitted - update) : "";
   const auto check = static_cast<std::size_t>(first.check);
   fail(static_cast<ErrorCode>(first.code), "{} {} was bad and has changed no state: {} {}{}", first.pass, first.number,
        check < plan.checks.size() ? plan.checks[check] : "unknown check",

@@ -42,14 +42,14 @@ struct Weights::Impl {
   /// Types are checked, for all of them, before the first changes.
   void write(std::span<const std::pair<std::string, Literal>> values);
   std::vector<std::string> names(std::function<bool(const Tensor&)> keep = {});
-  /// Submits on behalf of a session, ordered with read() and write(): a submission of its own begins at each index in `cuts`,
-  /// but nothing of this store comes between. The ticket of the last one.
+  /// Submits on behalf of a session, ordered with read() and write(): a submission of its own begins at each index in
+  /// `cuts`, but nothing of this store comes between. The ticket of the last one.
   gpu::Ticket submit(std::span<gpu::CommandList* const> lists, std::span<const std::size_t> cuts);
 
   Device device;
   std::uint64_t seed;
   std::shared_ptr<KernelCache> kernels;  ///< of the device
-  std::mutex mutex;  ///< guards `tensors` and `last`, and keeps submissions out of reads and writes
+  std::mutex mutex;                      ///< guards `tensors` and `last`, and keeps submissions out of reads and writes
   std::map<std::string, Tensor, std::less<>> tensors;
   gpu::Ticket last = 0;  ///< newest submission that may use a tensor of this store
 };

@@ -19,12 +19,8 @@ using Json = nlohmann::json;
 
 /// The `extra` of a checkpoint of fit(): where the data stands, and what it must be for the position to mean the same.
 std::string print_position(const DataLoader& loader, const DataPosition& position, bool shuffle) {
-  return Json{{"seed", position.seed},
-              {"epoch", position.epoch},
-              {"batch", position.batch},
-              {"rows", loader.data().size()},
-              {"batch_size", loader.batch_size()},
-              {"shuffle", shuffle}}
+  return Json{{"seed", position.seed},        {"epoch", position.epoch},           {"batch", position.batch},
+              {"rows", loader.data().size()}, {"batch_size", loader.batch_size()}, {"shuffle", shuffle}}
       .dump();
 }
 
@@ -34,7 +30,8 @@ DataPosition parse_position(const std::string& text, const DataLoader& loader, b
   DataPosition position;
   try {
     const Json json = Json::parse(text);
-    position = {json.at("seed").get<std::uint64_t>(), json.at("epoch").get<std::int64_t>(), json.at("batch").get<std::int64_t>()};
+    position = {json.at("seed").get<std::uint64_t>(), json.at("epoch").get<std::int64_t>(),
+                json.at("batch").get<std::int64_t>()};
     rows = json.at("rows").get<std::int64_t>();
     batch_size = json.at("batch_size").get<std::int64_t>();
     shuffled = json.at("shuffle").get<bool>();
@@ -42,8 +39,10 @@ DataPosition parse_position(const std::string& text, const DataLoader& loader, b
     fail(ErrorCode::CorruptFile, "{} holds no data position of a Trainer: {}", file, e.what());
   }
   if (rows != loader.data().size() || batch_size != loader.batch_size() || shuffled != shuffle) {
-    fail(ErrorCode::InvalidArgument, "{} was written with {} rows in {} batches of {}; now there are {} rows in {} batches of {}", file,
-         rows, shuffled ? "shuffled" : "ordered", batch_size, loader.data().size(), shuffle ? "shuffled" : "ordered", loader.batch_size());
+    fail(ErrorCode::InvalidArgument,
+         "{} was written with {} rows in {} batches of {}; now there are {} rows in {} batches of {}", file, rows,
+         shuffled ? "shuffled" : "ordered", batch_size, loader.data().size(), shuffle ? "shuffled" : "ordered",
+         loader.batch_size());
   }
   return position;
 }
@@ -71,11 +70,13 @@ FitResult Trainer::fit(const Dataset& data, FitOptions options) {
     fail(ErrorCode::InvalidArgument, "fit needs a session that was compiled with Mode::Training and with updates");
   }
   if (options.epochs < 0 || options.report_every < 1) {
-    fail(ErrorCode::InvalidArgument, "fit for {} epochs with a report every {} steps", options.epochs, options.report_every);
+    fail(ErrorCode::InvalidArgument, "fit for {} epochs with a report every {} steps", options.epochs,
+         options.report_every);
   }
   BatchFeeder feeder(session_, data);
   if (options.batch_size != 0 && options.batch_size != feeder.batch_size()) {
-    fail(ErrorCode::ShapeMismatch, "batch_size {} for a graph whose inputs have {} rows", options.batch_size, feeder.batch_size());
+    fail(ErrorCode::ShapeMismatch, "batch_size {} for a graph whose inputs have {} rows", options.batch_size,
+         feeder.batch_size());
   }
   const std::string loss_name = find_loss(*session.graph, session.options.loss).name;
   const auto accumulate = static_cast<std::int64_t>(session.options.train.accumulate);
@@ -97,7 +98,8 @@ FitResult Trainer::fit(const Dataset& data, FitOptions options) {
   Mean mean;
   const auto start = std::chrono::steady_clock::now();
   const auto save = [&] {
-    if (!options.checkpoint.empty()) session_.save(options.checkpoint, print_position(loader, position, options.shuffle));
+    if (!options.checkpoint.empty())
+      session_.save(options.checkpoint, print_position(loader, position, options.shuffle));
   };
   /// Runs what may meet a bad step; names the first non-finite node if asked to.
   const auto guarded = [&](auto&& f) {
@@ -106,7 +108,8 @@ FitResult Trainer::fit(const Dataset& data, FitOptions options) {
     } catch (Error& e) {
       if (!options.diagnose || e.code() != ErrorCode::NonFinite) throw;
       const std::string node = session_.diagnose();
-      throw e.context(node.empty() ? "the interpreter finds no non-finite value in that step" : "the first non-finite value is made by " + node);
+      throw e.context(node.empty() ? "the interpreter finds no non-finite value in that step"
+                                   : "the first non-finite value is made by " + node);
     }
   };
 
@@ -133,8 +136,9 @@ FitResult Trainer::fit(const Dataset& data, FitOptions options) {
     progress.mean_loss = mean.value();
     result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     progress.steps_per_second = result.seconds > 0 ? static_cast<double>(result.steps) / result.seconds : 0;
-    progress.seconds_left =
-        progress.steps_per_second > 0 ? static_cast<double>(progress.steps - progress.step) / progress.steps_per_second : 0;
+    progress.seconds_left = progress.steps_per_second > 0
+                                ? static_cast<double>(progress.steps - progress.step) / progress.steps_per_second
+                                : 0;
 
     bool go_on = !options.on_step || options.on_step(progress);
     if (progress.epoch_end) {
@@ -165,13 +169,15 @@ double accuracy(Session& session, const Dataset& data, std::string_view logits, 
   std::vector<std::int64_t> rows(static_cast<std::size_t>(batch));
   for (std::int64_t first = 0; first < data.size(); first += batch) {
     const std::int64_t count = std::min(batch, data.size() - first);
-    for (std::int64_t i = 0; i < batch; ++i) rows[static_cast<std::size_t>(i)] = first + std::min(i, count - 1);  // pads with the last row
+    for (std::int64_t i = 0; i < batch; ++i)
+      rows[static_cast<std::size_t>(i)] = first + std::min(i, count - 1);  // pads with the last row
     feeder.set(rows);
     session.forward();
     const Literal output = session.read_literal(logits);
     const Shape& shape = output.type().shape;
     if (!is_float(output.type().dtype) || shape.rank() != 2 || shape[0] != batch || shape[1] < 1) {
-      fail(ErrorCode::ShapeMismatch, "output '{}' of type {} does not hold logits of {} rows", logits, output.type().to_string(), batch);
+      fail(ErrorCode::ShapeMismatch, "output '{}' of type {} does not hold logits of {} rows", logits,
+           output.type().to_string(), batch);
     }
     classes = shape[1];
     if (confusion != nullptr) confusion->resize(static_cast<std::size_t>(classes * classes));
@@ -179,11 +185,13 @@ double accuracy(Session& session, const Dataset& data, std::string_view logits, 
       std::int64_t best = 0;
       for (std::int64_t c = 1; c < classes; ++c) {
         const double value = output.at(i * classes + c), top = output.at(i * classes + best);
-        if (value > top || (std::isnan(value) && !std::isnan(top))) best = c;  // as argmax: first maximum, NaN the largest
+        if (value > top || (std::isnan(value) && !std::isnan(top)))
+          best = c;  // as argmax: first maximum, NaN the largest
       }
       const std::int32_t truth = labels.i32[static_cast<std::size_t>(first + i)];
       if (truth < 0 || truth >= classes) {
-        fail(ErrorCode::OutOfRange, "column '{}', row {}: label {} with {} classes", label_column, first + i, truth, classes);
+        fail(ErrorCode::OutOfRange, "column '{}', row {}: label {} with {} classes", label_column, first + i, truth,
+             classes);
       }
       right += best == truth ? 1 : 0;
       if (predictions != nullptr) predictions->push_back(static_cast<std::int32_t>(best));

@@ -98,7 +98,8 @@ void download(gpu::Device& device, std::span<const DownloadItem> items, gpu::Tic
     to_host(item.type.dtype, words_at(*item.buffer, item.offset, elements), 0, item.host);
   }
   if (rounds.empty()) return;
-  const std::shared_ptr<gpu::Buffer> staging = device.create_buffer(staging_bytes, gpu::MemoryKind::Readback, "download staging");
+  const std::shared_ptr<gpu::Buffer> staging =
+      device.create_buffer(staging_bytes, gpu::MemoryKind::Readback, "download staging");
   for (const std::vector<Piece>& round : rounds) {
     std::vector<gpu::Command> copies;
     std::vector<std::shared_ptr<void>> owners{staging};

@@ -26,8 +26,8 @@ struct DownloadItem {
 };
 
 /// Writes tensors into device buffers and waits until they are there; host-visible buffers are written directly after
-/// waiting for `pending`, the last submission that may use them (0: none). Everything is checked before the first byte is written
-/// (see check_device_form).
+/// waiting for `pending`, the last submission that may use them (0: none). Everything is checked before the first
+/// byte is written (see check_device_form).
 void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket pending);
 
 /// Reads tensors from device buffers, after everything submitted before.

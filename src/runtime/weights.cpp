@@ -134,8 +134,8 @@ void Weights::add(const Graph& graph) {
     if (contains(node.name)) {
       const Impl::Tensor& present = impl_->find(node.name);
       if (present.type != type) {
-        fail(ErrorCode::ShapeMismatch, "'{}' has type {} in the graph ({}), but {} in these weights", node.name, type.to_string(),
-             node.line.to_string(), present.type.to_string());
+        fail(ErrorCode::ShapeMismatch, "'{}' has type {} in the graph ({}), but {} in these weights", node.name,
+             type.to_string(), node.line.to_string(), present.type.to_string());
       }
       if (present.parameter != parameter) {
         fail(ErrorCode::InvalidArgument, "'{}' is a {} in the graph ({}), but a {} in these weights", node.name,

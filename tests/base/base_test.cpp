@@ -29,11 +29,11 @@ std::pair<ErrorCode, std::string> thrown(Body body) {
   return {ErrorCode::Internal, ""};
 }
 
-#define EXPECT_ERROR(body, expected_code, part)                     \
-  do {                                                              \
-    const auto [code, text] = thrown([&] { body; });                \
-    EXPECT_EQ(code, ErrorCode::expected_code) << text;              \
-    EXPECT_NE(text.find(part), std::string::npos) << text;          \
+#define EXPECT_ERROR(body, expected_code, part)            \
+  do {                                                     \
+    const auto [code, text] = thrown([&] { body; });       \
+    EXPECT_EQ(code, ErrorCode::expected_code) << text;     \
+    EXPECT_NE(text.find(part), std::string::npos) << text; \
   } while (false)
 
 TEST(Error, ContextsAreChained) {
@@ -46,7 +46,8 @@ TEST(Error, ContextsAreChained) {
 
 TEST(Error, EveryCodeHasAName) {
   std::set<std::string> names;
-  for (int code = 0; code <= static_cast<int>(ErrorCode::Internal); ++code) names.insert(error_code_name(static_cast<ErrorCode>(code)));
+  for (int code = 0; code <= static_cast<int>(ErrorCode::Internal); ++code)
+    names.insert(error_code_name(static_cast<ErrorCode>(code)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(ErrorCode::Internal) + 1);
   EXPECT_FALSE(names.contains("unknown error"));
 }
@@ -128,12 +129,15 @@ TEST(Literal, NumbersAreConvertedExactlyOrRefused) {
   EXPECT_ERROR(Literal::scalar(2, DType::boolean), OutOfRange, "bool");
   EXPECT_ERROR(Literal::scalar(8, DType::i4), OutOfRange, "i4");
   EXPECT_EQ(Literal::scalar(-0x1p63, DType::i64).at(0), -0x1p63);
-  EXPECT_EQ(Literal::from_doubles({DType::i4, {3}}, std::array{-8.0, 7.0, -1.0}).to_doubles(), (std::vector{-8.0, 7.0, -1.0}));
-  EXPECT_EQ(Literal::from_doubles({DType::u4, {3}}, std::array{15.0, 0.0, 9.0}).to_doubles(), (std::vector{15.0, 0.0, 9.0}));
+  EXPECT_EQ(Literal::from_doubles({DType::i4, {3}}, std::array{-8.0, 7.0, -1.0}).to_doubles(),
+            (std::vector{-8.0, 7.0, -1.0}));
+  EXPECT_EQ(Literal::from_doubles({DType::u4, {3}}, std::array{15.0, 0.0, 9.0}).to_doubles(),
+            (std::vector{15.0, 0.0, 9.0}));
 }
 
 TEST(Literal, SizesAreChecked) {
-  EXPECT_ERROR(Literal({DType::f32, {2}}, std::vector<std::byte>(7)), InvalidArgument, "needs 8 bytes, but there are 7");
+  EXPECT_ERROR(Literal({DType::f32, {2}}, std::vector<std::byte>(7)), InvalidArgument,
+               "needs 8 bytes, but there are 7");
   EXPECT_ERROR(Literal::from_doubles({DType::f32, {2}}, std::array{1.0}), ShapeMismatch, "f32[2]");
   EXPECT_ERROR(Literal::scalar(1).at(1), OutOfRange, "element 1");
   EXPECT_ERROR(Literal().at(0), OutOfRange, "0 elements");
@@ -181,9 +185,9 @@ TEST(Hash, DependsOnEverything) {
   using namespace std::string_view_literals;
   EXPECT_EQ(of("abc"sv).size(), 32u);
   EXPECT_EQ(of("abc"sv), of("abc"sv));
-  std::set<std::string> all = {of("abc"sv),      of("abd"sv),           of("abc\0"sv),    of("ab"sv, "c"sv), of("a"sv, "bc"sv), of(""sv),
-                               of(""sv, ""sv),   of(std::uint64_t{0}),  of(std::uint64_t{1}),
-                               of("abcdefgh"sv), of("abcdefghi"sv)};
+  std::set<std::string> all = {of("abc"sv),          of("abd"sv),      of("abc\0"sv),    of("ab"sv, "c"sv),
+                               of("a"sv, "bc"sv),    of(""sv),         of(""sv, ""sv),   of(std::uint64_t{0}),
+                               of(std::uint64_t{1}), of("abcdefgh"sv), of("abcdefghi"sv)};
   EXPECT_EQ(all.size(), 11u);
   // Stable across machines and versions: cache files on disk depend on it.
   EXPECT_EQ(of("aeshna"sv, std::uint64_t{7}), "b84b1553943a4c48e91707e1f397ec39");

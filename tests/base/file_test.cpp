@@ -1,9 +1,9 @@
 // base/byte_reader: bounds of every read; whole files, atomically written, on a full disk too.
 #include <gtest/gtest.h>
 #ifndef _WIN32
-#include <csignal>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <csignal>
 #endif
 
 #include <fstream>
@@ -25,7 +25,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     static int count = 0;
-    path_ = std::filesystem::temp_directory_path() / ("aeshna-file-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("aeshna-file-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryDirectory() {
@@ -34,7 +35,8 @@ class TemporaryDirectory {
   }
   std::filesystem::path operator/(const char* name) const { return path_ / name; }
   std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
   }
 
  private:
@@ -53,7 +55,8 @@ ErrorCode code_of(auto body, std::string* message = nullptr) {
 }
 
 TEST(ByteReader, Values) {
-  const unsigned char raw[] = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0xff, 0x00, 0x00, 0x80, 0x3f, 'a', 'b', 0x12, 0x34, 0x56, 0x78};
+  const unsigned char raw[] = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0xff, 0x00,
+                               0x00, 0x80, 0x3f, 'a',  'b',  0x12, 0x34, 0x56, 0x78};
   ByteReader reader(std::as_bytes(std::span(raw)), "f.bin");
   EXPECT_EQ(reader.u64("x"), 0xff07060504030201ull);
   EXPECT_EQ(reader.f32("x"), 1.0f);

@@ -21,7 +21,8 @@ TEST(CompileGlsl, GivesSpirv15) {
 }
 
 TEST(CompileGlsl, ErrorsNameKernelAndShowTheLine) {
-  const std::string text = "#version 460\nlayout(local_size_x = 8) in;\nvoid main() {\n  float x = undeclared + 1.0;\n}\n";
+  const std::string text =
+      "#version 460\nlayout(local_size_x = 8) in;\nvoid main() {\n  float x = undeclared + 1.0;\n}\n";
   try {
     compile_glsl(text, "broken kernel");
     FAIL() << "compiled";

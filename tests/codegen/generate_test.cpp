@@ -43,7 +43,8 @@ std::string message_of(const std::function<void()>& action, ErrorCode code) {
 
 TEST(Generate, ShapesAreNumbersNotText) {
   const Caps caps;
-  const auto a = generate(usable(lower_pointwise(scale({33, 5}), caps)), caps), b = generate(usable(lower_pointwise(scale({7, 11}), caps)), caps);
+  const auto a = generate(usable(lower_pointwise(scale({33, 5}), caps)), caps),
+             b = generate(usable(lower_pointwise(scale({7, 11}), caps)), caps);
   EXPECT_EQ(a.glsl, b.glsl);
   EXPECT_EQ(a.key, b.key);
   EXPECT_NE(a.push, b.push);
@@ -79,14 +80,16 @@ TEST(Generate, OnlyMentionedMathIsIncluded) {
   EXPECT_THAT(plain.glsl, Not(HasSubstr("ae_exp")));
   auto b = FusedBuilder::pointwise({5});
   b.output(b.op("sigmoid", {b.input()}));
-  EXPECT_THAT(generate(usable(lower_pointwise(b.kernel, caps)), caps).glsl, testing::AllOf(HasSubstr("float ae_exp("), HasSubstr("ae_scale"), Not(HasSubstr("ae_log"))));
+  EXPECT_THAT(generate(usable(lower_pointwise(b.kernel, caps)), caps).glsl,
+              testing::AllOf(HasSubstr("float ae_exp("), HasSubstr("ae_scale"), Not(HasSubstr("ae_log"))));
 }
 
 TEST(Generate, SignedZeroInfNanPreserveOnlyWhereOffered) {
   Caps caps;
   EXPECT_THAT(generate(usable(lower_pointwise(scale({5}), caps)), caps).glsl, Not(HasSubstr("4461")));
   caps.signed_zero_inf_nan_preserve = true;
-  EXPECT_THAT(generate(usable(lower_pointwise(scale({5}), caps)), caps).glsl, HasSubstr("spirv_execution_mode(capabilities = [4466], 4461, 32)"));
+  EXPECT_THAT(generate(usable(lower_pointwise(scale({5}), caps)), caps).glsl,
+              HasSubstr("spirv_execution_mode(capabilities = [4466], 4461, 32)"));
 }
 
 TEST(Generate, PushBlockNeverOverflows) {
@@ -122,13 +125,17 @@ TEST(Generate, OffsetsBeyond32BitsAreRefusedByName) {
   b.output(x);
   const Caps caps;
   const KernelSpec spec = usable(lower_pointwise(b.kernel, caps));
-  EXPECT_THAT(message_of([&] { generate(spec, caps); }, ErrorCode::LimitExceeded), testing::AllOf(HasSubstr("operand 0"), HasSubstr("4294967296")));
+  EXPECT_THAT(message_of([&] { generate(spec, caps); }, ErrorCode::LimitExceeded),
+              testing::AllOf(HasSubstr("operand 0"), HasSubstr("4294967296")));
   // The largest reachable offset decides, not the element count: one element less fits.
   auto fits = FusedBuilder::pointwise({4});
-  fits.output(fits.load(fits.operand(DType::f32, 4 * stride + 1), {.strides = {stride}, .offset = stride - 1, .guards = {}}));
+  fits.output(
+      fits.load(fits.operand(DType::f32, 4 * stride + 1), {.strides = {stride}, .offset = stride - 1, .guards = {}}));
   EXPECT_NO_THROW(generate(usable(lower_pointwise(fits.kernel, caps)), caps));
   // Negative strides wrap in 32 bits and still land right.
-  EXPECT_EQ(static_cast<std::uint32_t>(3u * static_cast<std::uint32_t>(-stride) + 3u * static_cast<std::uint32_t>(stride)), 0u);
+  EXPECT_EQ(
+      static_cast<std::uint32_t>(3u * static_cast<std::uint32_t>(-stride) + 3u * static_cast<std::uint32_t>(stride)),
+      0u);
 }
 
 TEST(Generate, SpacesBeyond32BitsAreRefused) {
@@ -136,7 +143,8 @@ TEST(Generate, SpacesBeyond32BitsAreRefused) {
   const auto x = b.load(b.operand(DType::f32, 1), {.strides = {0, 0}, .guards = {}});
   b.store(b.operand(DType::f32, 1 << 17, true), x, {.strides = {1, 0}, .guards = {}});
   const Caps caps;
-  EXPECT_THAT(message_of([&] { generate(usable(lower_pointwise(b.kernel, caps)), caps); }, ErrorCode::LimitExceeded), HasSubstr("8589934592"));
+  EXPECT_THAT(message_of([&] { generate(usable(lower_pointwise(b.kernel, caps)), caps); }, ErrorCode::LimitExceeded),
+              HasSubstr("8589934592"));
 }
 
 TEST(Generate, AnAccessOutsideItsOperandIsOurBug) {
@@ -164,7 +172,9 @@ TEST(Lowering, ReductionGeometryFitsEveryDevice) {
   // A pure function of caps: subgroup sizes do not matter, shared memory and invocations bound it.
   const auto rows = [](std::int64_t outer, std::int64_t inner, bool columns) {
     auto b = FusedBuilder::reduction({outer}, {inner});
-    const auto x = b.load(b.operand(DType::f32, outer * inner), {.strides = columns ? std::vector<std::int64_t>{1, outer} : std::vector<std::int64_t>{inner, 1}, .guards = {}});
+    const auto x = b.load(
+        b.operand(DType::f32, outer * inner),
+        {.strides = columns ? std::vector<std::int64_t>{1, outer} : std::vector<std::int64_t>{inner, 1}, .guards = {}});
     const auto mean = b.reduce(ReduceKind::Sum, x);
     b.output(b.op("sub", {mean, b.reduce(ReduceKind::Max, x)}), true);
     b.output(b.reduce(ReduceKind::ArgMax, x, DType::i32), true);
@@ -173,7 +183,14 @@ TEST(Lowering, ReductionGeometryFitsEveryDevice) {
   for (const std::uint32_t subgroup : {4u, 8u, 16u, 32u, 64u, 128u}) {
     for (const std::uint32_t invocations : {128u, 256u, 1024u}) {
       for (const std::uint32_t shared : {1024u, 16384u, 49152u}) {
-        for (const auto& [outer, inner] : {std::pair<std::int64_t, std::int64_t>{1, 16777216}, {128, 49152}, {4096, 576}, {100000, 3}, {3, 7}, {1, 1}, {0, 5}, {5, 0}}) {
+        for (const auto& [outer, inner] : {std::pair<std::int64_t, std::int64_t>{1, 16777216},
+                                           {128, 49152},
+                                           {4096, 576},
+                                           {100000, 3},
+                                           {3, 7},
+                                           {1, 1},
+                                           {0, 5},
+                                           {5, 0}}) {
           for (const bool columns : {false, true}) {
             Caps caps;
             caps.subgroup_size = subgroup;

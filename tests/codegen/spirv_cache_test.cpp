@@ -15,9 +15,13 @@ namespace fs = std::filesystem;
 
 class SpirvCacheTest : public testing::Test {
  protected:
-  fs::path directory = fs::temp_directory_path() / ("aeshna-spirv-cache-test-" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) +
-                                                    "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
-  KernelSource source{.glsl = "#version 460\nlayout(local_size_x = 4) in;\nvoid main() {}\n", .key = "0123456789abcdef", .push = {}, .bindings = 0};
+  fs::path directory = fs::temp_directory_path() /
+                       ("aeshna-spirv-cache-test-" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) +
+                        "-" + std::to_string(reinterpret_cast<std::uintptr_t>(this)));
+  KernelSource source{.glsl = "#version 460\nlayout(local_size_x = 4) in;\nvoid main() {}\n",
+                      .key = "0123456789abcdef",
+                      .push = {},
+                      .bindings = 0};
   fs::path entry() const { return directory / "spirv-v1" / (source.key + ".spv"); }
 
   ~SpirvCacheTest() override {
@@ -25,7 +29,8 @@ class SpirvCacheTest : public testing::Test {
     fs::remove_all(directory, ignored);
   }
   static void write(const fs::path& path, const std::vector<std::byte>& bytes) {
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
 };
 
@@ -60,7 +65,8 @@ TEST_F(SpirvCacheTest, EveryTruncationAndEveryFlippedByteIsAbsentAndRewritten) {
     ASSERT_EQ(cache.stats().compiled, 1u);
     ASSERT_EQ(read_file(entry()), good);
   };
-  for (std::size_t size = 0; size < good.size(); size += size < 64 ? 1 : 13) check({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
+  for (std::size_t size = 0; size < good.size(); size += size < 64 ? 1 : 13)
+    check({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
   for (std::size_t at = 0; at < good.size(); at += at < 64 ? 1 : 7) {
     auto bad = good;
     bad[at] ^= std::byte{0x10};

@@ -15,7 +15,8 @@ namespace {
 using test::count_ops;
 
 /// Every element of d(output `loss`)/d(leaf) against a central difference, in exact arithmetic.
-void expect_gradient(const Graph& g, std::string_view leaf, std::string_view gradient, TensorMap leaves, double tolerance = 1e-7) {
+void expect_gradient(const Graph& g, std::string_view leaf, std::string_view gradient, TensorMap leaves,
+                     double tolerance = 1e-7) {
   const HostTensor got = interpret(g, leaves).outputs.at(std::string(gradient));
   HostTensor& x = leaves.at(std::string(leaf));
   ASSERT_EQ(got.type, x.type) << leaf;
@@ -45,7 +46,10 @@ void check_gradients(Graph& g, Value loss, const std::vector<Value>& wrt) {
   for (const Value& value : wrt) {
     const std::string name = value.node().name;
     expect_gradient(g, name, "d/" + name, leaves);
-    EXPECT_LE(test::difference(interpret(*compiled, leaves).outputs.at("d/" + name), interpret(g, leaves).outputs.at("d/" + name)), 1e-6) << name;
+    EXPECT_LE(test::difference(interpret(*compiled, leaves).outputs.at("d/" + name),
+                               interpret(g, leaves).outputs.at("d/" + name)),
+              1e-6)
+        << name;
   }
 }
 
@@ -57,7 +61,8 @@ TEST(Autodiff, RepeatedInput) {
 
 TEST(Autodiff, SharedWeightAndBroadcastBothSides) {
   Graph g;
-  const Value x = g.input("x", {5, 3}), w = g.input("w", {3, 3}), row = g.input("row", {3}), column = g.input("column", {5, 1});
+  const Value x = g.input("x", {5, 3}), w = g.input("w", {3, 3}), row = g.input("row", {3}),
+              column = g.input("column", {5, 1});
   const Value h = tanh(linear(x, w, row));
   check_gradients(g, mean(sigmoid(linear(h, w)) * column + row), {x, w, row, column});
 }
@@ -72,7 +77,7 @@ TEST(Autodiff, FanOutOfInnerValues) {
 TEST(Autodiff, CompositesByRuleAndByExpansion) {
   Graph g;
   const Value x = g.input("x", {5, 7}), t = g.input("t", {5, 7}), labels = g.input("labels", {5}, DType::i32);
-  Value loss = cross_entropy(x * 1.5, clamp(labels, 0, 6));                       // a rule
+  Value loss = cross_entropy(x * 1.5, clamp(labels, 0, 6));  // a rule
   loss = loss + mse(softmax(x), t) + mean(logsumexp(x * t, {1}) * 2) + bce_with_logits(x, t);
   check_gradients(g, loss, {x, t});
 }
@@ -80,8 +85,8 @@ TEST(Autodiff, CompositesByRuleAndByExpansion) {
 TEST(Autodiff, MovementsReductionsAndProducts) {
   Graph g;
   const Value x = g.input("x", {2, 3, 4}), w = g.input("w", {4, 5});
-  Value v = matmul(x, w);                             // [2, 3, 5]
-  v = permute(v, {2, 0, 1});                          // [5, 2, 3]
+  Value v = matmul(x, w);     // [2, 3, 5]
+  v = permute(v, {2, 0, 1});  // [5, 2, 3]
   v = concat({slice(v, {0}, {1}, {5}, {2}), pad(slice(v, {0}, {0}, {1}), {0, 0, 0}, {1, 0, 0})}, 0);
   v = reshape(v, {4, 6}) * expand(reshape(sum(x, {0, 2}, true), {3}), {8, 3}).graph().constant(0.5);
   check_gradients(g, sum(prod(v + 3, {1})) * 1e-2 + sum(reduce_max(v, {0})) + sum(reduce_min(v, {1}, true)), {x, w});
@@ -102,8 +107,8 @@ TEST(Autodiff, InnerValuesCanBeAskedFor) {
   for (std::size_t i = 0; i < 3; ++i) {
     const double x0 = leaves.at("x").data[i];
     EXPECT_DOUBLE_EQ(result.at("dz").data[i], x0);
-    EXPECT_DOUBLE_EQ(result.at("dy").data[i], 2 * (2 * x0) * x0);          // through z only
-    EXPECT_DOUBLE_EQ(result.at("dx").data[i], 3 * 4 * x0 * x0);            // d(4 x^3)
+    EXPECT_DOUBLE_EQ(result.at("dy").data[i], 2 * (2 * x0) * x0);  // through z only
+    EXPECT_DOUBLE_EQ(result.at("dx").data[i], 3 * 4 * x0 * x0);    // d(4 x^3)
   }
 }
 
@@ -142,7 +147,8 @@ TEST(Autodiff, OnlyPathsFromTheRequestedValuesAreDifferentiated) {
 
 TEST(Autodiff, UnreachedValuesGetZerosOfTheirType) {
   Graph g;
-  const Value x = g.input("x", {3}), y = g.input("y", {2, 0, 4}), s = g.input("s", {}), h = g.input("h", {2}, DType::f16);
+  const Value x = g.input("x", {3}), y = g.input("y", {2, 0, 4}), s = g.input("s", {}),
+              h = g.input("h", {2}, DType::f16);
   const auto grads = gradients(sum(exp(x)), {y, s, h});
   EXPECT_EQ(grads[0].type(), y.type());
   EXPECT_EQ(grads[1].type(), s.type());
@@ -165,10 +171,12 @@ TEST(Autodiff, GradientsHaveTheDTypeOfTheirValues) {
 TEST(Autodiff, IntegersAndZeroGradientsStopTheSweep) {
   Graph g;
   const Value x = g.input("x", {4}), i = g.input("i", {4}, DType::i32);
-  const Value loss = sum(floor(x) * x + cast(i * 2, DType::f32) * x + stop_gradient(x) * 3 + cast(cast(x, DType::i32), DType::f32));
+  const Value loss =
+      sum(floor(x) * x + cast(i * 2, DType::f32) * x + stop_gradient(x) * 3 + cast(cast(x, DType::i32), DType::f32));
   const Value grad = gradients(loss, {x})[0];
   g.output("dx", grad);
-  TensorMap leaves{{"x", test::tensor({4}, {0.5, 1.5, -0.5, 2.25})}, {"i", test::tensor({DType::i32, {4}}, {1, 2, 3, 4})}};
+  TensorMap leaves{{"x", test::tensor({4}, {0.5, 1.5, -0.5, 2.25})},
+                   {"i", test::tensor({DType::i32, {4}}, {1, 2, 3, 4})}};
   EXPECT_EQ(interpret(g, leaves).outputs.at("dx").data, std::vector<double>({0 + 2, 1 + 4, -1 + 6, 2 + 8}));
 }
 
@@ -291,14 +299,16 @@ TEST(AutodiffErrors, NotDifferentiableNamesOpLineAndPath) {
 TEST(AutodiffErrors, LossMustBeAFloatScalarOfThisGraph) {
   Graph g, other;
   const Value x = g.input("x", {3});
-  EXPECT_HAS(error_of(ErrorCode::ShapeMismatch, [&] { gradients(exp(x), {x}); }), "the loss must be a float scalar (rank 0), found f32[3]");
+  EXPECT_HAS(error_of(ErrorCode::ShapeMismatch, [&] { gradients(exp(x), {x}); }),
+             "the loss must be a float scalar (rank 0), found f32[3]");
   EXPECT_HAS(error_of(ErrorCode::ShapeMismatch, [&] { gradients(sum(x, {0}, true), {x}); }), "found f32[1]");
   EXPECT_HAS(error_of(ErrorCode::ShapeMismatch, [&] { gradients(argmax(x, 0), {x}); }), "found i32[]");
   EXPECT_HAS(error_of(ErrorCode::InvalidArgument, [&] { gradients(Value(), {x}); }), "the loss is an empty Value");
   const Value foreign = other.input("x", {});
   EXPECT_HAS(error_of(ErrorCode::InvalidArgument, [&] { gradients(sum(x), {foreign}); }), "not of this graph");
   EXPECT_HAS(error_of(ErrorCode::InvalidArgument, [&] { gradients(sum(x), {Value()}); }), "not of this graph");
-  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, [&] { differentiate(g, foreign, {}); }), "the loss is not a value of this graph");
+  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, [&] { differentiate(g, foreign, {}); }),
+             "the loss is not a value of this graph");
 }
 
 TEST(AutodiffErrors, OnlyFloatsHaveGradients) {
@@ -313,11 +323,14 @@ TEST(AutodiffErrors, ARuleThatGivesTheWrongTypeIsOurBug) {
   OpDef op = opaque_op();
   op.name = "wrong_rule";
   op.gradient = GradientKind::Rule;
-  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value>, std::span<const Value>) { return std::vector<Value>{c.scalar(1)}; };
+  op.vjp = [](const BuildContext& c, std::span<const Value>, std::span<const Value>, std::span<const Value>) {
+    return std::vector<Value>{c.scalar(1)};
+  };
   Graph g;
   const Value x = g.input("x", {3});
   const Value y = g.value({g.add_node(op, {x.id()}, {}, Node{}), 0});
-  EXPECT_HAS(error_of(ErrorCode::Internal, [&] { gradients(sum(y), {x}); }), "[wrong_rule] gradient is f32[] but its value is f32[3]");
+  EXPECT_HAS(error_of(ErrorCode::Internal, [&] { gradients(sum(y), {x}); }),
+             "[wrong_rule] gradient is f32[] but its value is f32[3]");
 }
 
 }  // namespace

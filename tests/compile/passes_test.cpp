@@ -131,10 +131,12 @@ TEST(FoldConstants, EvaluatesChainsAndRoundsToStorage) {
   g.output("z", x + reshape(sum(v * v, {0}, true), {1}));
   const auto after = eliminate_dead(*fold_constants(g));
   verify(*after, "test");
-  EXPECT_EQ(formula(*after, "y"), std::format("mul(x, {})", static_cast<double>(static_cast<float>(std::exp(1.0)) * 2)));
+  EXPECT_EQ(formula(*after, "y"),
+            std::format("mul(x, {})", static_cast<double>(static_cast<float>(std::exp(1.0)) * 2)));
   EXPECT_EQ(count_ops(*after, "constant"), 2);
   const auto leaves = test::random_leaves(g, 1);
-  EXPECT_TRUE(test::identical(interpret(*after, leaves, Rounding::Storage).outputs.at("z"), interpret(g, leaves, Rounding::Storage).outputs.at("z")));
+  EXPECT_TRUE(test::identical(interpret(*after, leaves, Rounding::Storage).outputs.at("z"),
+                              interpret(g, leaves, Rounding::Storage).outputs.at("z")));
 }
 
 TEST(FoldConstants, KeepsWhatIsCheaperOrNotConstant) {
@@ -175,7 +177,8 @@ TEST(FoldConstants, NonFiniteValuesAndNarrowTypes) {
   EXPECT_TRUE(std::isinf(result.at("inf").data[0]));
   EXPECT_TRUE(std::isinf(result.at("half").data[0]));
   EXPECT_EQ(result.at("wrap").data[0], -2147483648.0);
-  for (const Graph::Output& output : after->outputs()) EXPECT_TRUE(is_constant(after->node(output.value.node))) << output.name;
+  for (const Graph::Output& output : after->outputs())
+    EXPECT_TRUE(is_constant(after->node(output.value.node))) << output.name;
 }
 
 // ---- composites
@@ -196,7 +199,8 @@ TEST(ExpandComposites, NoneIsLeftAndValuesAgree) {
   for (const Node& node : after->nodes()) EXPECT_NE(node.op->kind, OpKind::Composite) << node.op->name;
   const auto leaves = test::random_leaves(g, 3);
   const auto want = interpret(g, leaves).outputs, got = interpret(*after, leaves).outputs;
-  for (const auto& [name, value] : want) EXPECT_LE(test::difference(got.at(name), value), 2e-7) << name;  // 1 / n is an f32 constant
+  for (const auto& [name, value] : want)
+    EXPECT_LE(test::difference(got.at(name), value), 2e-7) << name;  // 1 / n is an f32 constant
 }
 
 TEST(ExpandComposites, ResultsKeepTheNameAndEveryNodeTheLine) {
@@ -216,7 +220,9 @@ TEST(ExpandComposites, AnExpansionOfTheWrongTypeIsOurBug) {
   OpDef broken;
   broken.name = "broken";
   broken.infer = [](const InferContext& ctx) { return std::vector<TensorType>{ctx.inputs[0]}; };
-  broken.expand = [](const BuildContext& c, std::span<const Value> in) { return std::vector<Value>{c.add("sum", {in[0]}, {{"axes", std::vector<std::int64_t>{0}}, {"keepdims", false}})}; };
+  broken.expand = [](const BuildContext& c, std::span<const Value> in) {
+    return std::vector<Value>{c.add("sum", {in[0]}, {{"axes", std::vector<std::int64_t>{0}}, {"keepdims", false}})};
+  };
   Graph g;
   const Value x = g.input("x", {3});
   g.output("y", g.value({g.add_node(broken, {x.id()}, {}, Node{}), 0}));

@@ -14,7 +14,8 @@ namespace {
 
 void build_mlp(Graph& g) {
   const Value x = g.input("x", {17, 12}), labels = g.input("labels", {17}, DType::i32);
-  const Value w1 = g.parameter("w1", {33, 12}), b1 = g.parameter("b1", {33}), w2 = g.parameter("w2", {5, 33}), b2 = g.parameter("b2", {5});
+  const Value w1 = g.parameter("w1", {33, 12}), b1 = g.parameter("b1", {33}), w2 = g.parameter("w2", {5, 33}),
+              b2 = g.parameter("b2", {5});
   const Value logits = linear(relu(linear(x, w1, b1)), w2, b2);
   g.output("logits", logits);
   g.output("loss", cross_entropy(logits, labels));
@@ -35,7 +36,8 @@ TEST(Pipeline, TheTableIsComplete) {
     EXPECT_FALSE(stage.doc.empty()) << stage.name;
     EXPECT_NE(stage.run, nullptr) << stage.name;
   }
-  EXPECT_EQ(names, (std::vector<std::string_view>{"verify", "rewrite", "train", "expand", "status", "simplify", "fuse", "select", "schedule", "plan"}));
+  EXPECT_EQ(names, (std::vector<std::string_view>{"verify", "rewrite", "train", "expand", "status", "simplify", "fuse",
+                                                  "select", "schedule", "plan"}));
 }
 
 TEST(Pipeline, EveryStageCanBeDumped) {
@@ -50,7 +52,8 @@ TEST(Pipeline, EveryStageCanBeDumped) {
   EXPECT_GE(texts.size(), stages().size() - 2);  // verify and rewrite may print the same graph, schedule and plan too
   EXPECT_NE(dump_stage(g, adam(), Caps(), "train").find("cross_entropy"), std::string::npos);
   EXPECT_EQ(dump_stage(g, adam(), Caps(), "expand").find("cross_entropy("), std::string::npos);
-  EXPECT_ERROR(dump_stage(g, adam(), Caps(), "fuze"), ErrorCode::NotFound, "there is no stage 'fuze' (did you mean 'fuse'");
+  EXPECT_ERROR(dump_stage(g, adam(), Caps(), "fuze"), ErrorCode::NotFound,
+               "there is no stage 'fuze' (did you mean 'fuse'");
 }
 
 TEST(Pipeline, PlansShareKernelsAndNameEveryStep) {
@@ -79,7 +82,8 @@ TEST(Pipeline, PlansShareKernelsAndNameEveryStep) {
   for (std::size_t i = 0; i < plan.times.size(); ++i) EXPECT_EQ(plan.times[i].stage, stages()[i].name);
   EXPECT_EQ(plan.checks.size(), 3u);  // labels, loss, gradient norm
   for (const char* name : {"aeshna.lr", "labels", "x"}) EXPECT_TRUE(plan.inputs.contains(name)) << name;
-  for (const char* name : {"aeshna.grad_norm", "aeshna.status", "logits", "loss"}) EXPECT_TRUE(plan.outputs.contains(name)) << name;
+  for (const char* name : {"aeshna.grad_norm", "aeshna.status", "logits", "loss"})
+    EXPECT_TRUE(plan.outputs.contains(name)) << name;
 }
 
 TEST(Pipeline, CompilesTheSameWayTwice) {

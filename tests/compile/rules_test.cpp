@@ -21,7 +21,8 @@ struct Leaves {
   Graph& g;
   Value x = g.input("x", {3, 4}), a = g.input("a", {3, 4}), b = g.input("b", {3, 4}), row = g.input("row", {4});
   Value column = g.input("column", {3, 1}), s = g.input("s", {});
-  Value i = g.input("i", {3, 4}, DType::i32), p = g.input("p", {3, 4}, DType::boolean), h = g.input("h", {3, 4}, DType::f16);
+  Value i = g.input("i", {3, 4}, DType::i32), p = g.input("p", {3, 4}, DType::boolean),
+        h = g.input("h", {3, 4}, DType::f16);
   Value batch = g.input("batch", {2, 3, 4}), w = g.input("w", {4, 5}), one = g.input("one", {2, 1, 3});
   Value number(double v, DType d = DType::f32) const { return g.constant(v, d); }
   Value same(double v, Shape shape, DType d = DType::f32) const {
@@ -144,7 +145,8 @@ TEST(Rules, EachRuleDoesWhatItSays) {
 /// The rule alone, without the others and without cleaning, matches its own pattern.
 TEST(Rules, EveryRuleHasACase) {
   std::set<std::string_view> rules, cases;
-  for (const RewriteRule& rule : rewrite_rules()) EXPECT_TRUE(rules.insert(rule.algebra).second) << rule.algebra << " is listed twice";
+  for (const RewriteRule& rule : rewrite_rules())
+    EXPECT_TRUE(rules.insert(rule.algebra).second) << rule.algebra << " is listed twice";
   for (const RuleCase& c : kCases) cases.insert(c.algebra);
   EXPECT_EQ(rules, cases);
 }
@@ -192,9 +194,18 @@ TEST(Rules, LeavesAloneWhatIsNotExact) {
       {"sqrt(-0) is -0, pow(-0, 0.5) is 0", [](const Leaves& l) { return pow(l.x, 0.5); }},
       {"f32 to f16 and back rounds", [](const Leaves& l) { return cast(cast(l.x, DType::f16), DType::f32); }},
       {"f32 to i32 and back truncates", [](const Leaves& l) { return cast(cast(l.x, DType::i32), DType::f32); }},
-      {"a permute that moves elements stays", [](const Leaves& l) { return permute(l.x, {1, 0}); }},
-      {"only a swap of the last two axes is a transpose", [](const Leaves& l) { return matmul(permute(l.batch, {1, 0, 2}), expand(l.w, {3, 4, 5})); }},
-      {"an expanded axis that is not reduced", [](const Leaves& l) { return sum(expand(l.column, {3, 4}), {0}); }},
+      {"a permute that moves elements stays",
+       [](const Leaves& l) {
+         return permute(l.x, {1, 0});
+       }},
+      {"only a swap of the last two axes is a transpose",
+       [](const Leaves& l) {
+         return matmul(permute(l.batch, {1, 0, 2}), expand(l.w, {3, 4, 5}));
+       }},
+      {"an expanded axis that is not reduced",
+       [](const Leaves& l) {
+         return sum(expand(l.column, {3, 4}), {0});
+       }},
       {"not (a < b) is not a >= b for NaN", [](const Leaves& l) { return logical_not(less(l.a, l.b)); }},
       {"argmax over an axis of extent 1 is an index", [](const Leaves& l) { return argmax(l.one, 1); }},
   };

@@ -63,7 +63,8 @@ PipelineOptions sgd(double momentum = 0) {
 }
 
 std::vector<double> rows(const std::vector<double>& data, std::size_t from, std::size_t to, std::size_t width) {
-  return {data.begin() + static_cast<std::ptrdiff_t>(from * width), data.begin() + static_cast<std::ptrdiff_t>(to * width)};
+  return {data.begin() + static_cast<std::ptrdiff_t>(from * width),
+          data.begin() + static_cast<std::ptrdiff_t>(to * width)};
 }
 
 // ---- gradients as outputs
@@ -113,7 +114,8 @@ TEST(Training, SegmentsAndPrecision) {
     if (node.op->name != "matmul") continue;
     EXPECT_EQ(node.precision, node.segment == Segment::Backward ? Precision::Full : Precision::Contract);
   }
-  for (const Node& node : t.graph->nodes()) EXPECT_FALSE(is_input(node) && (node.name == reserved::ok || node.name == reserved::micro_ok));
+  for (const Node& node : t.graph->nodes())
+    EXPECT_FALSE(is_input(node) && (node.name == reserved::ok || node.name == reserved::micro_ok));
 }
 
 TEST(Training, FrozenAndUnreachedParametersGetNothing) {
@@ -177,7 +179,8 @@ TEST(Training, FourMicroStepsEqualOneBigBatch) {
       }
     }
     for (const char* name : {"w", "b", "aeshna.opt.v/w", "aeshna.step"}) {
-      EXPECT_LE(test::difference(four.leaves.at(name), one.leaves.at(name)), 1e-7) << name << " after update " << update;
+      EXPECT_LE(test::difference(four.leaves.at(name), one.leaves.at(name)), 1e-7)
+          << name << " after update " << update;
     }
   }
 }
@@ -236,14 +239,16 @@ TEST(Training, ABadStepChangesNothingAndSaysWhy) {
     }
   }
   ASSERT_EQ(t.checks.size(), 2u);
-  EXPECT_EQ(result.outputs.at("aeshna.status").data, std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
+  EXPECT_EQ(result.outputs.at("aeshna.status").data,
+            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
   EXPECT_NE(t.checks[0].find("loss 'loss' ("), std::string::npos) << t.checks[0];
   EXPECT_NE(t.checks[1].find("gradient norm ("), std::string::npos) << t.checks[1];
 
   // The first failure stays until the host clears it; the next good step updates.
   t.leaves.at("x") = before.at("x");
   result = t.step();
-  EXPECT_EQ(result.outputs.at("aeshna.status").data, std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
+  EXPECT_EQ(result.outputs.at("aeshna.status").data,
+            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
   EXPECT_EQ(t["aeshna.step"][0], 2);
   EXPECT_FALSE(test::identical(t.leaves.at("w"), before.at("w")));
   EXPECT_FALSE(test::identical(t.leaves.at("running"), before.at("running")));
@@ -318,7 +323,8 @@ TEST(Training, InferenceHasAStatusOnlyIfThereAreChecks) {
   TensorMap leaves = test::random_leaves(*lowered, 1);
   leaves.at("aeshna.status").data = {0, 0};
   leaves.at("x").data = {3};
-  EXPECT_EQ(interpret(*lowered, leaves).outputs.at("aeshna.status").data, std::vector<double>({static_cast<double>(ErrorCode::OutOfRange), 0}));
+  EXPECT_EQ(interpret(*lowered, leaves).outputs.at("aeshna.status").data,
+            std::vector<double>({static_cast<double>(ErrorCode::OutOfRange), 0}));
   for (const Node& node : lowered->nodes()) EXPECT_EQ(node.segment, Segment::Forward);
   checks.clear();
   EXPECT_EQ(lower_checks(without, checks)->print(), without.print());
@@ -375,7 +381,9 @@ TEST(Training, RandomNumbersDifferBetweenMicroStepsAndUpdates) {
   }
   EXPECT_EQ(t["aeshna.step"], std::vector<double>{3});
   // The third update's second micro-step draws what step 2 * 3 + 1 of a graph without accumulation draws.
-  TensorMap plain{{"aeshna.seed", t.leaves.at("aeshna.seed")}, {"aeshna.step", test::tensor({DType::u32, {}}, {7})}, {"w", t.leaves.at("w")}};
+  TensorMap plain{{"aeshna.seed", t.leaves.at("aeshna.seed")},
+                  {"aeshna.step", test::tensor({DType::u32, {}}, {7})},
+                  {"w", t.leaves.at("w")}};
   EXPECT_TRUE(seen.contains(interpret(g, plain).outputs.at("noise").data[0]));
 }
 
@@ -397,7 +405,8 @@ TEST(TrainingErrors, TheLoss) {
   Graph g;
   const Value x = g.input("x", {3}), w = g.parameter("w", {3});
   g.output("logits", x * w);
-  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()), "the graph has no loss: none of its outputs is a float scalar");
+  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()),
+             "the graph has no loss: none of its outputs is a float scalar");
   g.output("loss", sum(x * w));
   PipelineOptions options = sgd();
   options.loss = "los";
@@ -407,7 +416,8 @@ TEST(TrainingErrors, TheLoss) {
   EXPECT_HAS(text, "the loss 'logits' must be a float scalar (rank 0), found f32[3]");
   EXPECT_HAS(text, "training_test.cpp:");
   g.output("other", mean(w));
-  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()), "several outputs could be the loss ('loss', 'other'); name one");
+  EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()),
+             "several outputs could be the loss ('loss', 'other'); name one");
 }
 
 TEST(TrainingErrors, ParametersNamesAndOptions) {
@@ -430,7 +440,8 @@ TEST(TrainingErrors, ParametersNamesAndOptions) {
     options.gradients = {"ww"};
     EXPECT_HAS(error_of(ErrorCode::NotFound, g, options), "no value is named 'ww'");
     g.input("aeshna.lr", {});
-    EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()), "the leaf name 'aeshna.lr' begins with the reserved prefix 'aeshna.'");
+    EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()),
+               "the leaf name 'aeshna.lr' begins with the reserved prefix 'aeshna.'");
   }
   {
     Graph g;

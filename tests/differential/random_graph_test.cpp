@@ -49,17 +49,27 @@ void compare(const TensorMap& got, const Expectation& want, Tally& tally) {
   }
 }
 
+/// An exception is a failure that keeps the traces (seed, variant, stage) of its scope.
+template <class F>
+void no_throw(F&& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    FAIL() << e.what();
+  }
+}
+
 /// Leaves that stages have added start at zero.
 TensorMap completed(const Graph& graph, TensorMap leaves) {
   for (const Node& node : graph.nodes()) {
-    if (node.op->kind == OpKind::Leaf && !node.name.empty() && !leaves.contains(node.name)) leaves.emplace(node.name, HostTensor(node.results[0]));
+    if (node.op->kind == OpKind::Leaf && !node.name.empty() && !leaves.contains(node.name))
+      leaves.emplace(node.name, HostTensor(node.results[0]));
   }
   return leaves;
 }
 
 /// Each stage alone and all of them in order, on one graph with its gradients.
 void check_stages(std::uint64_t seed, Tally& tally) {
-  SCOPED_TRACE(std::format("seed {}", seed));
   const RandomGraph random = test::random_graph(seed);
   PipelineOptions options;
   options.training = true;
@@ -91,7 +101,10 @@ void check_stages(std::uint64_t seed, Tally& tally) {
 
   SCOPED_TRACE("all stages");
   std::vector<std::string> all_checks;
-  const auto compiled = rewrite(*lower_checks(*merge_common(*expand_composites(*append_training(*rewrite(*random.graph, true), options))), all_checks), false);
+  const auto compiled =
+      rewrite(*lower_checks(*merge_common(*expand_composites(*append_training(*rewrite(*random.graph, true), options))),
+                            all_checks),
+              false);
   verify(*compiled, "simplify");
   compare(interpret(*lowered, leaves).outputs, test::expectation(*compiled, leaves), tally);
 }
@@ -99,8 +112,8 @@ void check_stages(std::uint64_t seed, Tally& tally) {
 void check_many(std::uint64_t seeds) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    check_stages(seed, tally);
-    if (testing::Test::HasFatalFailure()) return;
+    SCOPED_TRACE(std::format("seed {}", seed));
+    no_throw([&] { check_stages(seed, tally); });
   }
   testing::Test::RecordProperty("compared", tally.compared);
   testing::Test::RecordProperty("undecided", tally.undecided);
@@ -130,7 +143,9 @@ TEST(RandomGraph, ValuesStayFinite) {
     const auto result = interpret(*random.graph, random.leaves, Rounding::Storage, true);
     for (std::size_t i = 0; i < result.values.size(); ++i) {
       for (const HostTensor& value : result.values[i]) {
-        for (const double v : value.data) ASSERT_TRUE(std::isfinite(v) && std::fabs(v) < 1e6) << "seed " << seed << " " << random.graph->nodes()[i].op->name;
+        for (const double v : value.data)
+          ASSERT_TRUE(std::isfinite(v) && std::fabs(v) < 1e6)
+              << "seed " << seed << " " << random.graph->nodes()[i].op->name;
       }
     }
   }
@@ -217,9 +232,10 @@ void check_plans(std::uint64_t seeds) {
       options.aliasing = variant != 2;
       options.tiny_tiles = variant == 2;
       const Caps caps = variant == 2 ? tiny_caps() : Caps();
-      const Plan plan = compile_plan(*random.graph, options, caps);
-      for (const std::string& problem : check_plan(plan, caps)) ADD_FAILURE() << problem;
-      if (testing::Test::HasFailure()) return;
+      no_throw([&] {
+        const Plan plan = compile_plan(*random.graph, options, caps);
+        for (const std::string& problem : check_plan(plan, caps)) ADD_FAILURE() << problem;
+      });
     }
   }
 }
@@ -265,7 +281,8 @@ void check_on_device(const RandomGraph& random, const Variant& variant, Tally& t
     session.wait();
     TensorMap got;
     for (const auto& [name, exact] : want.exact) {
-      if (!name.starts_with(reserved::prefix)) got.emplace(name, test::tensor(exact.type, session.read_literal(name).to_doubles()));
+      if (!name.starts_with(reserved::prefix))
+        got.emplace(name, test::tensor(exact.type, session.read_literal(name).to_doubles()));
     }
     compare(got, want, tally);
     if (testing::Test::HasFatalFailure()) return;
@@ -273,14 +290,14 @@ void check_on_device(const RandomGraph& random, const Variant& variant, Tally& t
 }
 
 void check_device(std::uint64_t first, std::uint64_t seeds) {
-  constexpr Variant kVariants[] = {{"fused", true, true, true}, {"one kernel per node", false, true, true}, {"no aliasing", true, false, false}};
+  constexpr Variant kVariants[] = {
+      {"fused", true, true, true}, {"one kernel per node", false, true, true}, {"no aliasing", true, false, false}};
   Tally tally;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     SCOPED_TRACE(std::format("seed {}", seed));
     const RandomGraph random = test::random_graph(seed);
     for (const Variant& variant : kVariants) {
-      check_on_device(random, variant, tally);
-      if (testing::Test::HasFatalFailure()) return;
+      no_throw([&] { check_on_device(random, variant, tally); });
     }
   }
   testing::Test::RecordProperty("compared", tally.compared);

@@ -12,7 +12,7 @@
 namespace aeshna {
 namespace {
 
-constexpr std::int64_t kBatch = 50, kEpochs = 4, kSteps = kEpochs * 30;
+constexpr std::int64_t kBatch = 50, kEpochs = 6, kSteps = kEpochs * 30;
 
 void build(Graph& graph, bool loss) {
   const Value logits = nn::mlp(graph.input("x", {kBatch, 64}), {64, 32}, 10, "mlp");
@@ -48,7 +48,8 @@ struct TrainingRun {
     EXPECT_EQ(weights->names(), other.weights->names());
     for (const std::string& name : weights->names()) {
       const Literal a = weights->get(name), b = other.weights->get(name);
-      if (a.bytes().size() != b.bytes().size() || std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) != 0) {
+      if (a.bytes().size() != b.bytes().size() ||
+          std::memcmp(a.bytes().data(), b.bytes().data(), a.bytes().size()) != 0) {
         ADD_FAILURE() << name << " differs";
         return false;
       }

@@ -54,7 +54,8 @@ TEST(FunctionalCheckSession, LinearModelLearnsIsSavedAndClassifies) {
   session.load(file);
   session.step();
   const Literal predicted = session.read_literal("class");
-  for (std::size_t i = 0; i < classes.size(); ++i) EXPECT_EQ(predicted.at(static_cast<std::int64_t>(i)), classes[i]) << i;
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    EXPECT_EQ(predicted.at(static_cast<std::int64_t>(i)), classes[i]) << i;
 }
 
 }  // namespace

@@ -20,7 +20,9 @@ namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 std::string gzip(const std::string& text) {
   z_stream stream{};
@@ -37,7 +39,8 @@ std::string gzip(const std::string& text) {
 }
 
 std::string word(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8), static_cast<char>(value)};
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
 }
 
 std::string idx(const std::vector<std::uint32_t>& dims, const std::string& body, std::uint32_t type = 0x08) {
@@ -110,7 +113,10 @@ TEST(NumberCsv, ErrorsNameLineAndColumn) {
   error("1,2,3\n\n4,5,6\n", "line 2: empty line");
   error("1,2,3\n\n", "line 2: empty line");
   error("1,2,3,", "line 1: more than 3 columns");
-  error("1,2,\x01\xff" "abcdefghijklmnopqrstuvwxyz\n", "found '??abcdefghijklmnopqrstuv...'");
+  error(
+      "1,2,\x01\xff"
+      "abcdefghijklmnopqrstuvwxyz\n",
+      "found '??abcdefghijklmnopqrstuv...'");
 }
 
 // ---- idx
@@ -128,7 +134,8 @@ TEST(Idx, TruncationAtEveryByteIsAnError) {
     const std::string cut = whole.substr(0, length);
     EXPECT_ERROR(parse_idx(bytes_of(cut), 3, "cut.idx"), ErrorCode::CorruptFile, "cut.idx");
   }
-  EXPECT_ERROR(parse_idx(bytes_of(whole + "x"), 3, "long.idx"), ErrorCode::CorruptFile, "announces [2, 2, 2] bytes, 9 follow");
+  EXPECT_ERROR(parse_idx(bytes_of(whole + "x"), 3, "long.idx"), ErrorCode::CorruptFile,
+               "announces [2, 2, 2] bytes, 9 follow");
 }
 
 TEST(Idx, HostileHeaders) {
@@ -172,7 +179,8 @@ TEST(Datasets, TheSplitOfTheDigitsIsStratifiedAndDisjoint) {
   const auto rows = [](const Dataset& data) {
     std::multiset<std::vector<float>> result;
     const auto& x = data.column("x").f32;
-    for (std::size_t i = 0; i < x.size(); i += 64) result.emplace(x.begin() + static_cast<std::ptrdiff_t>(i), x.begin() + static_cast<std::ptrdiff_t>(i + 64));
+    for (std::size_t i = 0; i < x.size(); i += 64)
+      result.emplace(x.begin() + static_cast<std::ptrdiff_t>(i), x.begin() + static_cast<std::ptrdiff_t>(i + 64));
     return result;
   };
   auto all = rows(split.train);
@@ -190,9 +198,12 @@ TEST(Datasets, DigitErrorsNameThePlace) {
                "label.csv: line 2, column 65: 10 is not a class 0..9");
   EXPECT_ERROR(read_digits(dir.write("pixel.csv", "17" + digit_line(1).substr(1))), ErrorCode::CorruptFile,
                "line 1, column 1: 17 is not a pixel value 0..16");
-  EXPECT_ERROR(read_digits(dir.write("fraction.csv", "0.5" + digit_line(1).substr(1))), ErrorCode::CorruptFile, "column 1: 0.5");
-  EXPECT_ERROR(read_digits(dir.write("short.csv", "1,2,3\n")), ErrorCode::CorruptFile, "line 1: expected 65 columns, found 3");
-  EXPECT_ERROR(read_digits(dir.write("cut.csv.gz", gzip(digit_line(3)).substr(0, 20))), ErrorCode::CorruptFile, "cut.csv.gz");
+  EXPECT_ERROR(read_digits(dir.write("fraction.csv", "0.5" + digit_line(1).substr(1))), ErrorCode::CorruptFile,
+               "column 1: 0.5");
+  EXPECT_ERROR(read_digits(dir.write("short.csv", "1,2,3\n")), ErrorCode::CorruptFile,
+               "line 1: expected 65 columns, found 3");
+  EXPECT_ERROR(read_digits(dir.write("cut.csv.gz", gzip(digit_line(3)).substr(0, 20))), ErrorCode::CorruptFile,
+               "cut.csv.gz");
 }
 
 TEST(Datasets, MnistPlainAndGzip) {
@@ -204,7 +215,8 @@ TEST(Datasets, MnistPlainAndGzip) {
   EXPECT_FALSE(mnist.test);
   EXPECT_EQ(mnist.train.data.size(), 2);
   EXPECT_EQ(mnist.train.data.column("x").row, Shape{3});
-  EXPECT_EQ(mnist.train.data.column("x").f32, (std::vector<float>{0, 127 / 255.0f, 1, 51 / 255.0f, 102 / 255.0f, 153 / 255.0f}));
+  EXPECT_EQ(mnist.train.data.column("x").f32,
+            (std::vector<float>{0, 127 / 255.0f, 1, 51 / 255.0f, 102 / 255.0f, 153 / 255.0f}));
   EXPECT_EQ(mnist.train.data.column("labels").i32, (std::vector<std::int32_t>{7, 2}));
 
   dir.write("t10k-images-idx3-ubyte", idx({1, 1, 3}, "abc"));
@@ -217,13 +229,18 @@ TEST(Datasets, MnistPlainAndGzip) {
 
 TEST(Datasets, MnistErrorsNameTheFile) {
   const test::TempDir dir;
-  EXPECT_ERROR(read_mnist(dir.path()), ErrorCode::NotFound, "missing train-images-idx3-ubyte, train-labels-idx1-ubyte (plain or with .gz)");
+  EXPECT_ERROR(read_mnist(dir.path()), ErrorCode::NotFound,
+               "missing train-images-idx3-ubyte, train-labels-idx1-ubyte (plain or with .gz)");
   EXPECT_ERROR(read_mnist(dir / "none"), ErrorCode::NotFound, "train-images");
   const auto pictures = dir.write("p", idx({2, 1, 1}, "ab"));
-  EXPECT_ERROR(read_idx_pictures(pictures, dir.write("three", idx({3}, std::string("\0\1\2", 3)))), ErrorCode::CorruptFile, "has 3 labels");
-  EXPECT_ERROR(read_idx_pictures(pictures, dir.write("ten", idx({2}, "\x01\x0a"))), ErrorCode::CorruptFile, "label 1 is 10, not 0..9");
-  EXPECT_ERROR(read_idx_pictures(pictures, pictures), ErrorCode::CorruptFile, "expected an array of rank 1, found rank 3");
-  EXPECT_ERROR(read_idx_pictures(dir.write("e", idx({0, 1, 1}, "")), dir.write("el", idx({0}, ""))), ErrorCode::CorruptFile, "no pictures");
+  EXPECT_ERROR(read_idx_pictures(pictures, dir.write("three", idx({3}, std::string("\0\1\2", 3)))),
+               ErrorCode::CorruptFile, "has 3 labels");
+  EXPECT_ERROR(read_idx_pictures(pictures, dir.write("ten", idx({2}, "\x01\x0a"))), ErrorCode::CorruptFile,
+               "label 1 is 10, not 0..9");
+  EXPECT_ERROR(read_idx_pictures(pictures, pictures), ErrorCode::CorruptFile,
+               "expected an array of rank 1, found rank 3");
+  EXPECT_ERROR(read_idx_pictures(dir.write("e", idx({0, 1, 1}, "")), dir.write("el", idx({0}, ""))),
+               ErrorCode::CorruptFile, "no pictures");
 }
 
 }  // namespace

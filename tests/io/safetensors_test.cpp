@@ -12,8 +12,8 @@
 #include "base/byte_reader.h"
 
 #ifdef __unix__
-#include <csignal>
 #include <sys/resource.h>
+#include <csignal>
 #endif
 
 namespace aeshna {
@@ -70,7 +70,9 @@ TEST_F(Safetensors, RoundTrip) {
   const Literal c = Literal::scalar(-7, DType::i64);
   const Literal d = Literal::from_doubles({DType::u16, {0, 4}}, {});
   const fs::path path = dir / "a.safetensors";
-  const SafetensorsTensor tensors[] = {{"b/\"quoted\"", b.type(), b.bytes()}, {"a", a.type(), a.bytes()}, {"c", c.type(), c.bytes()},
+  const SafetensorsTensor tensors[] = {{"b/\"quoted\"", b.type(), b.bytes()},
+                                       {"a", a.type(), a.bytes()},
+                                       {"c", c.type(), c.bytes()},
                                        {"empty", d.type(), d.bytes()}};
   write_safetensors(path, tensors, {{"key", "va\"lue\n"}, {"z", ""}});
 
@@ -131,7 +133,8 @@ TEST_F(Safetensors, FullDiskKeepsTheOldFile) {
   const Literal small = Literal::scalar(1);
   const std::vector<double> zeros(100'000);
   const Literal large = Literal::from_doubles({DType::f32, {100'000}}, zeros);
-  const SafetensorsTensor old_tensors[] = {{"a", small.type(), small.bytes()}}, new_tensors[] = {{"a", large.type(), large.bytes()}};
+  const SafetensorsTensor old_tensors[] = {{"a", small.type(), small.bytes()}},
+                          new_tensors[] = {{"a", large.type(), large.bytes()}};
   const fs::path path = dir / "a.safetensors";
   write_safetensors(path, old_tensors);
 
@@ -184,9 +187,13 @@ TEST_F(Safetensors, HostileHeaders) {
   EXPECT_HAS(refusal(file_of(one, 7)), "tensors take 8 bytes");
   EXPECT_HAS(refusal(file_of(one, 9)), "tensors take 8 bytes");
   EXPECT_HAS(refusal(file_of("{\"a\":" + std::string(100000, '['), 0)), "deeper");
-  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0)),
-             "duplicate key 'a'");
-  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[0],"shape":[2],"data_offsets":[0,8]}})", 8)), "duplicate key 'shape'");
+  EXPECT_HAS(
+      refusal(file_of(
+          R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+          0)),
+      "duplicate key 'a'");
+  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[0],"shape":[2],"data_offsets":[0,8]}})", 8)),
+             "duplicate key 'shape'");
 }
 
 TEST_F(Safetensors, HostileTensors) {
@@ -209,13 +216,17 @@ TEST_F(Safetensors, HostileTensors) {
   EXPECT_HAS(refusal(file_of(tensor(f32, "[4294967296,4294967296]", "[0,0]"), 0)), "overflows");
   EXPECT_HAS(refusal(file_of(tensor(f32, "[4611686018427387904,2,0]", "[0,0]"), 0)), "overflows");
   EXPECT_HAS(refusal(file_of(tensor(f32, "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4), ErrorCode::Unsupported), "rank 9");
-  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":1}})", 8)), "unknown key 'more'");
+  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"more":1}})", 8)),
+             "unknown key 'more'");
   EXPECT_HAS(refusal(file_of(R"({"a":7})", 0)), "'a'");
   EXPECT_HAS(refusal(file_of(R"({"__metadata__":{"k":1}})", 0)), "metadata");
   EXPECT_HAS(refusal(file_of(R"({"__metadata__":[]})", 0)), "__metadata__");
   // Two tensors over the same bytes, as one known attack does.
-  EXPECT_HAS(refusal(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12)),
-             "overlap");
+  EXPECT_HAS(
+      refusal(file_of(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+          12)),
+      "overlap");
 }
 
 TEST_F(Safetensors, TruncationAndBitFlips) {
@@ -225,7 +236,8 @@ TEST_F(Safetensors, TruncationAndBitFlips) {
   write_safetensors(dir / "a", tensors, {{"k", "v"}});
   const std::vector<std::byte> good = read_file(dir / "a");
   for (std::size_t size = 0; size < good.size(); ++size) {
-    EXPECT_THROW(SafetensorsFile({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}, "cut"), Error) << size;
+    EXPECT_THROW(SafetensorsFile({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}, "cut"), Error)
+        << size;
   }
   int accepted = 0;
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
@@ -246,7 +258,7 @@ TEST_F(Safetensors, TruncationAndBitFlips) {
 /// Exit status of a Python program, or -1 when Python lacks what it needs.
 int python(const std::string& program) {
   const std::string probe = std::string(AESHNA_PYTHON) + " -c 'import numpy, safetensors.numpy' > /dev/null 2>&1";
-  if (std::system(probe.c_str()) != 0) return -1;  // NOLINT: a test
+  if (std::system(probe.c_str()) != 0) return -1;                                        // NOLINT: a test
   return std::system((std::string(AESHNA_PYTHON) + " -c \"" + program + "\"").c_str());  // NOLINT
 }
 
@@ -256,11 +268,14 @@ TEST_F(Safetensors, PythonReadsOurs) {
   const Literal a = Literal::from_doubles({DType::f32, {2, 3}}, numbers);
   const Literal b = Literal::from_doubles({DType::boolean, {3}}, flags);
   const Literal c = Literal::scalar(-7, DType::i64);
-  const SafetensorsTensor tensors[] = {{"a", a.type(), a.bytes()}, {"b", b.type(), b.bytes()}, {"c", c.type(), c.bytes()}};
+  const SafetensorsTensor tensors[] = {
+      {"a", a.type(), a.bytes()}, {"b", b.type(), b.bytes()}, {"c", c.type(), c.bytes()}};
   write_safetensors(dir / "ours", tensors, {{"key", "value"}});
   const int status = python(
       "import numpy as np; from safetensors import safe_open\n"
-      "f = safe_open('" + (dir / "ours").string() + "', 'np')\n"
+      "f = safe_open('" +
+      (dir / "ours").string() +
+      "', 'np')\n"
       "assert f.metadata() == {'key': 'value'}, f.metadata()\n"
       "assert (f.get_tensor('a') == np.array([[1, -2.5, 3], [4, 5, 6]], np.float32)).all()\n"
       "assert f.get_tensor('b').tolist() == [True, False, True]\n"
@@ -272,8 +287,10 @@ TEST_F(Safetensors, PythonReadsOurs) {
 TEST_F(Safetensors, WeReadPythons) {
   const int status = python(
       "import numpy as np; from safetensors.numpy import save_file\n"
-      "save_file({'x': np.arange(6, dtype=np.float32).reshape(2, 3), 'y': np.array([7], np.int8), 'e': np.zeros((0, 4)),"
-      " 'h': np.array([1.5], np.float16)}, '" + (dir / "theirs").string() + "', metadata={'who': 'python'})\n");
+      "save_file({'x': np.arange(6, dtype=np.float32).reshape(2, 3), 'y': np.array([7], np.int8), 'e': np.zeros((0, "
+      "4)),"
+      " 'h': np.array([1.5], np.float16)}, '" +
+      (dir / "theirs").string() + "', metadata={'who': 'python'})\n");
   if (status < 0) GTEST_SKIP() << AESHNA_PYTHON << " lacks numpy or safetensors";
   ASSERT_EQ(status, 0);
   const SafetensorsFile file(dir / "theirs");

@@ -28,17 +28,19 @@ TEST(SvgPlot, TicksAreRoundAndEnclose) {
 }
 
 TEST(SvgPlot, HasAxesLegendAndLines) {
-  const std::string svg = render_svg({.title = "a <b> & c",
-                                      .x_label = "step",
-                                      .left_label = "loss",
-                                      .right_label = "accuracy",
-                                      .series = {{.label = "training", .points = {{1, 2.3}, {2, 1.1}, {3, NAN}, {4, 0.2}}, .smooth = true},
-                                                 {.label = "held out", .points = {{2, 80}, {4, 97}}, .right_axis = true}}});
+  const std::string svg =
+      render_svg({.title = "a <b> & c",
+                  .x_label = "step",
+                  .left_label = "loss",
+                  .right_label = "accuracy",
+                  .series = {{.label = "training", .points = {{1, 2.3}, {2, 1.1}, {3, NAN}, {4, 0.2}}, .smooth = true},
+                             {.label = "held out", .points = {{2, 80}, {4, 97}}, .right_axis = true}}});
   EXPECT_EQ(svg.find("<svg xmlns=\"http://www.w3.org/2000/svg\""), 0u);
   EXPECT_NE(svg.find("a &lt;b&gt; &amp; c"), std::string::npos);
   EXPECT_EQ(svg.find("<b>"), std::string::npos);
   EXPECT_EQ(count(svg, "<polyline"), 3);  // the points, their mean, the accuracy
-  for (const char* text : {">step<", ">loss<", ">accuracy<", ">training<", ">held out<"}) EXPECT_NE(svg.find(text), std::string::npos) << text;
+  for (const char* text : {">step<", ">loss<", ">accuracy<", ">training<", ">held out<"})
+    EXPECT_NE(svg.find(text), std::string::npos) << text;
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
   EXPECT_EQ(count(svg, "http"), 1);  // self-contained: nothing but the namespace
@@ -54,7 +56,11 @@ TEST(SvgPlot, HasAxesLegendAndLines) {
 }
 
 TEST(SvgPlot, NothingToDraw) {
-  const std::string svg = render_svg({.title = "t", .x_label = {}, .left_label = {}, .right_label = {}, .series = {{.label = "l", .points = {{1, INFINITY}}}}});
+  const std::string svg = render_svg({.title = "t",
+                                      .x_label = {},
+                                      .left_label = {},
+                                      .right_label = {},
+                                      .series = {{.label = "l", .points = {{1, INFINITY}}}}});
   EXPECT_NE(svg.find("no data"), std::string::npos);
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
 }
@@ -62,7 +68,8 @@ TEST(SvgPlot, NothingToDraw) {
 TEST(SvgPlot, LongRunsAreThinned) {
   PlotSeries series{.label = "l", .points = {}};
   for (int i = 0; i < 1'000'000; ++i) series.points.emplace_back(i, std::sin(i));
-  EXPECT_LT(render_svg({.title = {}, .x_label = {}, .left_label = {}, .right_label = {}, .series = {series}}).size(), 100'000u);
+  EXPECT_LT(render_svg({.title = {}, .x_label = {}, .left_label = {}, .right_label = {}, .series = {series}}).size(),
+            100'000u);
 }
 
 }  // namespace

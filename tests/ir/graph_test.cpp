@@ -121,11 +121,17 @@ TEST(Graph, BuildErrorsNameTheThing) {
   expect_parts(invalid([&] { static_cast<void>(g.node(999)); }), {"999"});
   expect_parts(invalid([&] { static_cast<void>(g.type({x.id().node, 1})); }), {"no result 1", "input"});
   const Value foreign_operands[] = {x, foreign};
-  expect_parts(invalid([&] { g.add("add", foreign_operands, {}, {"b.cpp", 7}); }), {"[add] operand 1", "another graph", "b.cpp:7"});
+  expect_parts(invalid([&] {
+                 g.add("add", foreign_operands, {}, {"b.cpp", 7});
+               }),
+               {"[add] operand 1", "another graph", "b.cpp:7"});
   const Value empty_operands[] = {x, Value()};
   expect_parts(invalid([&] { g.add("add", empty_operands, {}, {"b.cpp", 7}); }), {"[add] operand 1", "empty Value"});
   const Value one[] = {x};
-  expect_parts(invalid([&] { g.add("add", one, {}, {"b.cpp", 7}); }), {"[add] takes 2 operands, got 1", "f32[2, 3]", "b.cpp:7"});
+  expect_parts(invalid([&] {
+                 g.add("add", one, {}, {"b.cpp", 7});
+               }),
+               {"[add] takes 2 operands, got 1", "f32[2, 3]", "b.cpp:7"});
   expect_parts(thrown(ErrorCode::NotFound, [&] { g.add("frobnicate", one, {}, {}); }), {"frobnicate"});
 }
 
@@ -137,12 +143,14 @@ TEST(Graph, AssignErrorsNameTheThing) {
   expect_parts(thrown(ErrorCode::InvalidArgument, [&] { g.assign(x, s); }), {"[assign]", "'input'"});
   expect_parts(thrown(ErrorCode::InvalidArgument, [&] { g.assign(relu(s), s); }), {"[assign]", "'relu'"});
   expect_parts(thrown(ErrorCode::ShapeMismatch, [&] { g.assign(s, g.input("y", {3})); }), {"'s'", "f32[2]", "f32[3]"});
-  expect_parts(thrown(ErrorCode::DTypeMismatch, [&] { g.assign(s, g.input("z", {2}, DType::i32)); }), {"'s'", "i32[2]"});
+  expect_parts(thrown(ErrorCode::DTypeMismatch, [&] { g.assign(s, g.input("z", {2}, DType::i32)); }),
+               {"'s'", "i32[2]"});
   EXPECT_TRUE(g.assigns().empty());
   g.assign(s, x);
   g.assign(w, x);
   EXPECT_EQ(g.assigns().size(), 2u);
-  expect_parts(thrown(ErrorCode::InvalidArgument, [&] { g.assign(s, w); }), {"'s' is assigned already", "graph_test.cpp:"});
+  expect_parts(thrown(ErrorCode::InvalidArgument, [&] { g.assign(s, w); }),
+               {"'s' is assigned already", "graph_test.cpp:"});
 }
 
 TEST(Graph, AFailedCallAddsNothing) {
@@ -204,7 +212,8 @@ TEST(Rebuild, TwoNodesMergedIntoOneKeepBothOrigins) {
   Rebuilder rebuilder(g);
   rebuilder.copy(0);
   rebuilder.drop(a.id().node);
-  const NodeId merged = rebuilder.target().add_node(find_op("abs"), {rebuilder.mapped(x.id()).id()}, {}, clone(g)->node(a.id().node));
+  const NodeId merged =
+      rebuilder.target().add_node(find_op("abs"), {rebuilder.mapped(x.id()).id()}, {}, clone(g)->node(a.id().node));
   rebuilder.map(b.id().node, {rebuilder.target().value({merged, 0})});
   EXPECT_EQ(rebuilder.finish()->node(merged).origins, (std::vector<NodeId>{1, 2}));
 }
@@ -218,7 +227,8 @@ TEST(Rebuild, MistakesOfAPassAreInternalErrors) {
   expect_parts(thrown(ErrorCode::Internal, [&] { rebuilder.copy(y.id().node); }), {"node 0", "input", "no stand-in"});
   const Value copy = rebuilder.copy(0)[0];
   expect_parts(thrown(ErrorCode::Internal, [&] { rebuilder.map(1, {}); }), {"relu", "1 results, its replacement 0"});
-  expect_parts(thrown(ErrorCode::Internal, [&] { rebuilder.map(1, {rebuilder.target().constant(1.0)}); }), {"f32[2]", "f32[]"});
+  expect_parts(thrown(ErrorCode::Internal, [&] { rebuilder.map(1, {rebuilder.target().constant(1.0)}); }),
+               {"f32[2]", "f32[]"});
   rebuilder.drop(1);
   expect_parts(thrown(ErrorCode::Internal, [&] { rebuilder.finish(); }), {"relu", "no stand-in"});
   EXPECT_TRUE(copy);

@@ -68,7 +68,9 @@ TEST(Interpreter, CompositeWithoutEvalIsExpanded) {
   OpDef square;
   square.name = "square_test";
   square.infer = [](const InferContext& ctx) { return std::vector{ctx.inputs[0]}; };
-  square.expand = [](const BuildContext& build, std::span<const Value> in) { return std::vector{build.add("mul", {in[0], in[0]})}; };
+  square.expand = [](const BuildContext& build, std::span<const Value> in) {
+    return std::vector{build.add("mul", {in[0], in[0]})};
+  };
   Graph g;
   const Value x = g.input("x", {2});
   const NodeId id = g.add_node(square, {x.id()}, {}, Node{});

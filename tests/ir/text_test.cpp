@@ -95,7 +95,9 @@ end
 
 TEST(GraphText, EveryDoubleKeepsItsBits) {
   PhiloxStream stream(8, 9);
-  std::vector<double> values = {0.0, -0.0, 1.0, -1.0, 5e-324, std::numeric_limits<double>::max(), INFINITY, -INFINITY, 1e22, 123456789012345680.0, 0.1};
+  std::vector<double> values = {
+      0.0, -0.0, 1.0, -1.0, 5e-324, std::numeric_limits<double>::max(), INFINITY, -INFINITY, 1e22, 123456789012345680.0,
+      0.1};
   for (int i = 0; i < 2000; ++i) {
     const double value = std::bit_cast<double>(stream.next_u32() | static_cast<std::uint64_t>(stream.next_u32()) << 32);
     values.push_back(std::isnan(value) ? 2.0 : value);
@@ -105,7 +107,9 @@ TEST(GraphText, EveryDoubleKeepsItsBits) {
     g.state("s", {}, DType::f32, Init::constant(value));
     Graph parsed;
     parse_graph(g.print(), parsed);
-    EXPECT_EQ(std::bit_cast<std::uint64_t>(parsed.node(0).attrs.get<double>("init_a")), std::bit_cast<std::uint64_t>(value)) << value;
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(parsed.node(0).attrs.get<double>("init_a")),
+              std::bit_cast<std::uint64_t>(value))
+        << value;
   }
 }
 
@@ -162,10 +166,17 @@ TEST(GraphText, RandomDamageNeverCrashes) {
     for (std::uint64_t edits = 1 + stream.next_below(3); edits > 0; --edits) {
       const std::size_t at = stream.next_below(damaged.size());
       switch (stream.next_below(4)) {
-        case 0: damaged[at] = kBytes[stream.next_below(kBytes.size())]; break;
-        case 1: damaged[at] = static_cast<char>(stream.next_below(256)); break;
-        case 2: damaged.erase(at, 1 + stream.next_below(20)); break;
-        default: damaged.insert(at, 1, kBytes[stream.next_below(kBytes.size())]);
+        case 0:
+          damaged[at] = kBytes[stream.next_below(kBytes.size())];
+          break;
+        case 1:
+          damaged[at] = static_cast<char>(stream.next_below(256));
+          break;
+        case 2:
+          damaged.erase(at, 1 + stream.next_below(20));
+          break;
+        default:
+          damaged.insert(at, 1, kBytes[stream.next_below(kBytes.size())]);
       }
     }
     Graph parsed;
@@ -229,7 +240,8 @@ TEST(GraphText, HundredThousandBracketsAreNoStackOverflow) {
 
 TEST(GraphText, SpacingAndCommentsAreFree) {
   Graph g;
-  parse_graph("aeshna graph 1 \r\n\n  %0=input( ){ dims=[ 2 ],dtype = f32/* x */}:f32[2]\"x\"\r\n output \"o\"=%0 \n\nend", g);
+  parse_graph(
+      "aeshna graph 1 \r\n\n  %0=input( ){ dims=[ 2 ],dtype = f32/* x */}:f32[2]\"x\"\r\n output \"o\"=%0 \n\nend", g);
   EXPECT_EQ(g.nodes().size(), 1u);
   EXPECT_EQ(g.outputs()[0].name, "o");
 }

@@ -1,5 +1,5 @@
-// Bounds that kernels/math.glsl states, measured on the device: the largest error in units of the last place over 2^18 points,
-// drawn uniformly over bit patterns and densely where each function lives, and the special values one by one.
+// Bounds that kernels/math.glsl states, measured on the device: the largest error in units of the last place over 2^18
+// points, drawn uniformly over bit patterns and densely where each function lives, and the special values one by one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,13 +21,15 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kMinNormal = 0x1p-126;
 
-/// Error in ulp of the exact value. Errors below the smallest normal number (or `floor`) do not count: denormals may flush.
+/// Error in ulp of the exact value. Errors below the smallest normal number (or `floor`) do not count: denormals may
+/// flush.
 double ulp_error(double got, double want, double floor = kMinNormal) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : kInf;
   if (std::isnan(got)) return kInf;
   const auto rounded = static_cast<double>(static_cast<float>(want));
   if (got == rounded) return 0;
-  if (std::isinf(rounded)) return got == 0x1.fffffep127 * (want > 0 ? 1 : -1) && std::abs(want) < 0x1.000001p128 ? 1 : kInf;
+  if (std::isinf(rounded))
+    return got == 0x1.fffffep127 * (want > 0 ? 1 : -1) && std::abs(want) < 0x1.000001p128 ? 1 : kInf;
   if (std::abs(got - want) <= floor) return 0;
   if (std::isinf(got)) return std::abs(want) > 0x1.ffffecp127 ? 10 : kInf;
   return std::abs(got - want) / std::ldexp(1.0, std::ilogb(want) - 23);
@@ -37,22 +39,35 @@ bool is_denormal(double x) { return x != 0 && std::abs(x) < kMinNormal; }
 
 struct Function {
   const char* name;
-  double bound;          ///< ulp, as stated in math.glsl
-  double low, high;      ///< where half of the points lie
-  double absolute = 0;   ///< instead of the bound: |error| <= absolute * |x|
+  double bound;         ///< ulp, as stated in math.glsl
+  double low, high;     ///< where half of the points lie
+  double absolute = 0;  ///< instead of the bound: |error| <= absolute * |x|
   double floor = kMinNormal;
 };
 
 const Function kFunctions[] = {
-    {"exp", 1.5, -104, 89},      {"expm1", 2, -18, 89},      {"log", 1.5, 0, 4},      {"log1p", 2, -1, 4},
-    {"sin", 2.5, -1e5, 1e5},       {"cos", 2.5, -1e5, 1e5},      {"tanh", 3, -10, 10},    {"erf", 2, -4.5, 4.5},
-    {"sigmoid", 4, -90, 20},     {"silu", 5, -80, 20, 0, 1.1e-36},       {"softplus", 3, -90, 20}, {"gelu_erf", 0, -8, 8, 3e-7},
-    {"gelu_tanh", 0, -8, 8, 3e-7}, {"sqrt", 3, 0, 100},      {"rsqrt", 4, 0, 100},    {"recip", 2.5, -4, 4},
+    {"exp", 1.5, -104, 89},
+    {"expm1", 2, -18, 89},
+    {"log", 1.5, 0, 4},
+    {"log1p", 2, -1, 4},
+    {"sin", 2.5, -1e5, 1e5},
+    {"cos", 2.5, -1e5, 1e5},
+    {"tanh", 3, -10, 10},
+    {"erf", 2, -4.5, 4.5},
+    {"sigmoid", 4, -90, 20},
+    {"silu", 5, -80, 20, 0, 1.1e-36},
+    {"softplus", 3, -90, 20},
+    {"gelu_erf", 0, -8, 8, 3e-7},
+    {"gelu_tanh", 0, -8, 8, 3e-7},
+    {"sqrt", 3, 0, 100},
+    {"rsqrt", 4, 0, 100},
+    {"recip", 2.5, -4, 4},
 };
 
-const std::vector<double> kSpecial = {0.0,    -0.0,   1.0,    -1.0,   kInf,  -kInf,  std::nan(""), 0.5,   -0.5,  88.7,  -88.7, 89,    -89,   103.9,
-                                      -103.9, 104.5,  -104.5, 13,     -13,   20,     -20,          1e4,   -1e4,  1e20,  -1e20, 3e38,  -3e38, 0x1p-126,
-                                      0x1p-24, -0x1p-24, 0x1p-25, 9.0, 9.2,  -9.2,   0.625,        0.9277, 4.0,  -17.6, 40.5,  2.0,   -2.0,  3.14159274};
+const std::vector<double> kSpecial = {
+    0.0,     -0.0,     1.0,     -1.0, kInf, -kInf, std::nan(""), 0.5,    -0.5, 88.7,  -88.7, 89,   -89,   103.9,
+    -103.9,  104.5,    -104.5,  13,   -13,  20,    -20,          1e4,    -1e4, 1e20,  -1e20, 3e38, -3e38, 0x1p-126,
+    0x1p-24, -0x1p-24, 0x1p-25, 9.0,  9.2,  -9.2,  0.625,        0.9277, 4.0,  -17.6, 40.5,  2.0,  -2.0,  3.14159274};
 
 std::vector<double> points(const Function& f, std::size_t count) {
   std::mt19937_64 engine(std::hash<std::string_view>{}(f.name));
@@ -103,11 +118,14 @@ TEST_P(MathGlsl, ErrorBound) {
     if (error > worst) worst = error, where = x, worst_got = got[1][i];
   }
   const double bound = f.absolute > 0 ? f.absolute : f.bound;
-  std::cout << std::format("{}: largest error {:.3g}{} at {:.9g} (bound {})\n", f.name, worst, f.absolute > 0 ? " |x|" : " ulp", where, bound);
-  EXPECT_LE(worst, bound) << f.name << "(" << where << ") gave " << worst_got << ", not " << find_op(f.name).pointwise.eval(where, 0, 0);
+  std::cout << std::format("{}: largest error {:.3g}{} at {:.9g} (bound {})\n", f.name, worst,
+                           f.absolute > 0 ? " |x|" : " ulp", where, bound);
+  EXPECT_LE(worst, bound) << f.name << "(" << where << ") gave " << worst_got << ", not "
+                          << find_op(f.name).pointwise.eval(where, 0, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MathGlsl, testing::ValuesIn(kFunctions), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, MathGlsl, testing::ValuesIn(kFunctions),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 /// Two-operand functions over all pairs of specials and random pairs; exact ones have bound 0.
 /// Operands below `smallest` become 0.
@@ -144,7 +162,8 @@ void check_binary(std::string_view name, double bound, double low, double high, 
     const double error = ulp_error(got[2][i], find_op(name).pointwise.eval(a[i], b[i], 0));
     if (error > worst) worst = error, where = i;
   }
-  std::cout << std::format("{}: largest error {:.3g} ulp at ({:.9g}, {:.9g}) (bound {})\n", name, worst, a[where], b[where], bound);
+  std::cout << std::format("{}: largest error {:.3g} ulp at ({:.9g}, {:.9g}) (bound {})\n", name, worst, a[where],
+                           b[where], bound);
   EXPECT_LE(worst, bound) << name << "(" << a[where] << ", " << b[where] << ") gave " << got[2][where] << ", not "
                           << find_op(name).pointwise.eval(a[where], b[where], 0);
 }
@@ -175,7 +194,8 @@ TEST(MathGlslUnary, RoundFloorCeilSign) {
   b.output(b.op("is_finite", {x}, DType::boolean));
   KernelRunner runner(kernel_device());
   OperandData data = random_data(b.kernel, 1);
-  data[0] = {0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, 8388607.5, -8388607.5, 1e30, kInf, -kInf, std::nan(""), 0, -0.0, 3, -3, 0x1p-120, 2147483648.0};
+  data[0] = {0.5,  1.5,   2.5,          -0.5, -1.5, -2.5, 0.49999997, 8388607.5, -8388607.5,  1e30,
+             kInf, -kInf, std::nan(""), 0,    -0.0, 3,    -3,         0x1p-120,  2147483648.0};
   const OperandData got = runner.run(lower_pointwise(b.kernel, runner.caps()).back().spec, data);
   EXPECT_EQ(difference(b.kernel, got, evaluate(b.kernel, data), 0, 0), "");
 }

@@ -180,11 +180,13 @@ constexpr Arrival kArrivals[] = {
 TEST_F(MatmulKernel, EveryTileWithEveryLoader) {
   for (const TileVariant& v : tile_variants()) {
     for (const Arrival& arrival : kArrivals) {
-      // Two tiles each way, the second partly filled; a depth of two steps and a bit.
-      const std::int64_t m = v.bm + v.bm / 2 + 4, n = v.bn + 8, k = 2 * v.bk + 4;
-      const FusedKernel kernel =
-          ProductBuilder{.m = m, .n = n, .k = k, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
-      for (const std::uint32_t parts : {1u, 2u, 3u}) check(tile_candidate(kernel, caps(), v, parts), "tile");
+      // Two tiles each way, the second partly filled; a depth of two steps and a bit, or of three whole steps.
+      for (const std::uint32_t parts : {1u, 2u, 3u}) {
+        const std::int64_t m = v.bm + v.bm / 2 + 4, n = v.bn + 8, k = parts == 2 ? 3 * v.bk : 2 * v.bk + 4;
+        const FusedKernel kernel =
+            ProductBuilder{.m = m, .n = n, .k = k, .a = arrival.a, .b = arrival.b, .gap = arrival.gap}.build();
+        check(tile_candidate(kernel, caps(), v, parts), "tile");
+      }
     }
   }
 }
@@ -324,12 +326,14 @@ FusedKernel with_epilogue(const ProductBuilder& builder, bool long_one) {
 TEST_F(MatmulKernel, Epilogues) {
   for (const bool long_one : {false, true}) {
     for (const std::int64_t n : {72, 71}) {
-      for (const std::size_t variant : {1u, 4u, 7u, 9u}) {
+      for (const std::size_t variant : {1u, 3u, 5u, 7u}) {
         const FusedKernel kernel =
             with_epilogue({.batch = {2}, .m = 70, .n = n, .k = 36, .b = Layout::Columns}, long_one);
         for (const std::uint32_t parts : {1u, 2u})
           check(tile_candidate(kernel, caps(), tile_variants()[variant], parts), "epilogue");
       }
+      const FusedKernel spread = with_epilogue({.m = 70, .n = n, .k = 36, .gap = 1}, long_one);
+      check(tile_candidate(spread, caps(), tile_variants()[5], 1), "epilogue of spread columns");
       const FusedKernel narrow = with_epilogue({.batch = {2}, .m = 3, .n = n, .k = 36, .b = Layout::Columns}, long_one);
       for (const std::uint32_t parts : {1u, 2u})
         check(gemv_candidate(narrow, caps(), gemv_variants()[1], parts), "epilogue");
@@ -442,10 +446,22 @@ TEST(MatmulChoice, FollowsTheShape) {
   EXPECT_EQ(chosen(1, 3072, 576).family, "gemv");
   EXPECT_GE(chosen(4096, 4096, 4096).constant("BM") * chosen(4096, 4096, 4096).constant("BN"), 128 * 128);
   EXPECT_EQ(chosen(4096, 4096, 4096).constant("PARTS"), 1);
+  EXPECT_EQ(chosen(128, 49152, 576).constant("PARTS"), 1);
+  EXPECT_GT(chosen(1024, 1024, 1024).constant("PARTS"), 1);  // 64 large tiles would leave half of 132 units idle
   EXPECT_GT(chosen(128, 576, 1536).constant("PARTS"), 1);
   EXPECT_LE(chosen(32, 10, 128).constant("BM"), 32);
   const KernelSpec again = chosen(128, 576, 1536);
   EXPECT_EQ(again.variant, chosen(128, 576, 1536).variant);
+}
+
+TEST(MatmulChoice, OnlyDepthsOfWholeStepsHaveNoTail) {
+  const auto tail = [](std::int64_t k, const TileVariant& v) {
+    return tile_candidate(ProductBuilder{.m = 8, .n = 8, .k = k}.build(), plain_caps(), v, 1).spec.constant("K_TAIL");
+  };
+  const TileVariant v{.bm = 32, .bn = 32, .bk = 16, .tm = 4, .tn = 4, .stages = 2};
+  EXPECT_EQ(tail(32, v), 0);
+  EXPECT_EQ(tail(36, v), 1);
+  EXPECT_EQ(tail(8, v), 1);
 }
 
 TEST(MatmulChoice, VectorLoadsOnlyWhereAligned) {
@@ -459,6 +475,10 @@ TEST(MatmulChoice, VectorLoadsOnlyWhereAligned) {
   EXPECT_EQ(constant({.m = 8, .n = 6, .k = 8}, "B_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 6, .k = 8}, "EPILOGUE_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "A_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "EPILOGUE_VEC"), 0);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "B_SPREAD"), 1);
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .b = Layout::Columns}, "B_SPREAD"), 0);  // whole quads of columns are stored
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .b = Layout::Columns}, "EPILOGUE_VEC"), 1);
   EXPECT_EQ(constant({.m = 6, .n = 8, .k = 8, .a = Layout::Columns}, "A_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .a = Layout::Columns}, "A_VEC"), 1);
 }

@@ -18,7 +18,8 @@ KernelRunner& runner() {
 }
 
 /// Every usable candidate of `kernel` gives what the evaluator gives; returns how many there were.
-int check(const FusedKernel& kernel, KernelRunner& with, double rtol = 2e-6, double atol = 1e-6, std::uint64_t seed = 1) {
+int check(const FusedKernel& kernel, KernelRunner& with, double rtol = 2e-6, double atol = 1e-6,
+          std::uint64_t seed = 1) {
   const OperandData data = random_data(kernel, seed);
   const OperandData want = evaluate(kernel, data);
   int usable = 0;
@@ -81,18 +82,21 @@ TEST(PointwiseKernel, GuardsPadAndConcatenate) {
   AESHNA_NEED_DEVICE();
   // pad([4, 8], before {2, 0}, after {1, 0}) and concat along rows: guards on the first dimension keep 4-vectors.
   auto rows = FusedBuilder::pointwise({7, 8});
-  const auto padded = rows.load(rows.operand(DType::f32, 32), {.strides = {8, 1}, .offset = -16, .guards = {{0, 2, 6}}, .fill = -3});
+  const auto padded =
+      rows.load(rows.operand(DType::f32, 32), {.strides = {8, 1}, .offset = -16, .guards = {{0, 2, 6}}, .fill = -3});
   rows.output(rows.op("abs", {padded}));
   EXPECT_EQ(check(rows.kernel), 2);
   // Along the last dimension: scalar.
   auto columns = FusedBuilder::pointwise({5, 8});
   const auto left = columns.load(columns.operand(DType::f32, 15), {.strides = {3, 1}, .guards = {{1, 0, 3}}});
-  const auto right = columns.load(columns.operand(DType::f32, 25), {.strides = {5, 1}, .offset = -3, .guards = {{1, 3, 8}}});
+  const auto right =
+      columns.load(columns.operand(DType::f32, 25), {.strides = {5, 1}, .offset = -3, .guards = {{1, 3, 8}}});
   columns.output(columns.op("add", {left, right}));
   EXPECT_EQ(check(columns.kernel), 1);
   // Two guards, one that never holds, integers and booleans.
   auto both = FusedBuilder::pointwise({6, 6});
-  const auto window = both.load(both.operand(DType::i32, 9), {.strides = {3, 1}, .offset = -8, .guards = {{0, 2, 5}, {1, 2, 5}}, .fill = 9});
+  const auto window = both.load(both.operand(DType::i32, 9),
+                                {.strides = {3, 1}, .offset = -8, .guards = {{0, 2, 5}, {1, 2, 5}}, .fill = 9});
   const auto never = both.load(both.operand(DType::i32, 4), {.strides = {1, 1}, .guards = {{0, 3, 3}}, .fill = -4});
   const auto flag = both.load(both.operand(DType::boolean, 6), {.strides = {0, 1}, .guards = {{1, 0, 6}}});
   both.output(both.op("select", {flag, both.op("mul", {window, never}, DType::i32), window}, DType::i32));
@@ -112,7 +116,8 @@ TEST(PointwiseKernel, TypesAndCasts) {
     check(b.kernel);
     auto c = FusedBuilder::pointwise({n});
     const auto g2 = c.input(DType::i32), h2 = c.input(DType::u32), flag2 = c.input(DType::boolean);
-    c.output(c.op("logical_xor", {flag2, c.op("equal", {g2, c.literal(1, DType::i32)}, DType::boolean)}, DType::boolean));
+    c.output(
+        c.op("logical_xor", {flag2, c.op("equal", {g2, c.literal(1, DType::i32)}, DType::boolean)}, DType::boolean));
     c.output(c.op("cast", {flag2}));
     c.output(c.op("cast", {h2}, DType::boolean));
     c.output(c.op("mul", {h2, c.literal(3e9, DType::u32)}, DType::u32));
@@ -148,7 +153,8 @@ TEST(PointwiseKernel, IndexAndRandom) {
     random.kind = Instr::Kind::Random;
     random.dtype = DType::u32;
     const auto seed = b.operand(DType::u32, 2), step = b.operand(DType::u32, 1);
-    random.args = {b.load(seed, {.strides = {0, 0}, .guards = {}}), b.load(seed, {.strides = {0, 0}, .offset = 1, .guards = {}}),
+    random.args = {b.load(seed, {.strides = {0, 0}, .guards = {}}),
+                   b.load(seed, {.strides = {0, 0}, .offset = 1, .guards = {}}),
                    b.load(step, {.strides = {0, 0}, .guards = {}})};
     random.literal = 4294967294.0;
     random.access = {.strides = dense({3, last}), .guards = {}};
@@ -181,8 +187,8 @@ TEST(PointwiseKernel, FewGroupsPerDimension) {
   Caps caps = kernel_device()->caps();
   std::fill(std::begin(caps.max_groups), std::end(caps.max_groups), 7u);
   KernelRunner folded(kernel_device(), caps);
-  check(add_mul({300 * 256 + 1}), folded);     // 301 groups: 7 x 7 x 7 with surplus ones
-  check(add_mul({2 * 343 * 256 + 5}), folded); // more than 343: several runs each
+  check(add_mul({300 * 256 + 1}), folded);      // 301 groups: 7 x 7 x 7 with surplus ones
+  check(add_mul({2 * 343 * 256 + 5}), folded);  // more than 343: several runs each
   check(add_mul({400 * 1024}), folded);
 }
 
@@ -217,7 +223,10 @@ TEST(PointwiseKernel, EveryOpInEveryTypeCompilesAndAgrees) {
     std::vector<const OpDef*> ops;
     for (const OpDef& op : op_table()) {
       const PointwiseDef& row = op.pointwise;
-      const std::string_view text = dtype == DType::f32 ? row.glsl_f32 : dtype == DType::i32 ? row.glsl_i32 : dtype == DType::u32 ? row.glsl_u32 : row.glsl_bool;
+      const std::string_view text = dtype == DType::f32   ? row.glsl_f32
+                                    : dtype == DType::i32 ? row.glsl_i32
+                                    : dtype == DType::u32 ? row.glsl_u32
+                                                          : row.glsl_bool;
       if (op.kind == OpKind::Pointwise && !text.empty() && op.name != "cast") ops.push_back(&op);
     }
     ASSERT_FALSE(ops.empty());

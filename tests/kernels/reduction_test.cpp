@@ -18,7 +18,8 @@ KernelRunner& runner() {
 }
 
 /// Runs every usable candidate; returns their variants.
-std::set<std::string> check(const FusedKernel& kernel, KernelRunner& with, const OperandData& data, double rtol = 4e-6, double atol = 4e-6) {
+std::set<std::string> check(const FusedKernel& kernel, KernelRunner& with, const OperandData& data, double rtol = 4e-6,
+                            double atol = 4e-6) {
   const OperandData want = evaluate(kernel, data);
   std::set<std::string> variants;
   for (const Candidate& candidate : lower_reduction(kernel, with.caps())) {
@@ -34,12 +35,13 @@ std::set<std::string> check(const FusedKernel& kernel, double rtol = 4e-6, doubl
 }
 
 bool any_contains(const std::set<std::string>& variants, std::string_view text) {
-  return std::any_of(variants.begin(), variants.end(), [&](const std::string& v) { return v.find(text) != std::string::npos; });
+  return std::any_of(variants.begin(), variants.end(),
+                     [&](const std::string& v) { return v.find(text) != std::string::npos; });
 }
 
 /// x * x - 1 reduced (or x); the element order of memory is that of the space unless `strides` say otherwise.
-FusedKernel reduce_of(std::vector<std::int64_t> outer, const std::vector<std::int64_t>& inner, ReduceKind kind, DType dtype = DType::f32,
-                      std::vector<std::int64_t> strides = {}) {
+FusedKernel reduce_of(std::vector<std::int64_t> outer, const std::vector<std::int64_t>& inner, ReduceKind kind,
+                      DType dtype = DType::f32, std::vector<std::int64_t> strides = {}) {
   auto b = FusedBuilder::reduction(std::move(outer), inner);
   if (strides.empty()) strides = dense(b.kernel.space);
   const auto x = b.load(b.operand(dtype, b.points()), {.strides = strides, .guards = {}});
@@ -52,7 +54,8 @@ FusedKernel reduce_of(std::vector<std::int64_t> outer, const std::vector<std::in
   return std::move(b.kernel);
 }
 
-constexpr ReduceKind kKinds[] = {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod, ReduceKind::ArgMax, ReduceKind::ArgMin};
+constexpr ReduceKind kKinds[] = {ReduceKind::Sum,  ReduceKind::Max,    ReduceKind::Min,
+                                 ReduceKind::Prod, ReduceKind::ArgMax, ReduceKind::ArgMin};
 
 TEST(ReductionKernel, RowsOfManyLengths) {
   AESHNA_NEED_DEVICE();
@@ -115,7 +118,7 @@ TEST(ReductionKernel, SplitOverWorkgroups) {
       EXPECT_TRUE(any_contains(check(kernel, wide, random_data(kernel, 5), 1e-5, 1e-2), "parts="));
     }
   }
-  FusedKernel quads = reduce_of({3}, {65536}, ReduceKind::Sum);
+  FusedKernel quads = reduce_of({3}, {200000}, ReduceKind::Sum);
   EXPECT_TRUE(any_contains(check(quads, wide, random_data(quads, 6), 1e-5, 1e-2), "vec4 parts="));
   FusedKernel columns = reduce_of({33}, {5000}, ReduceKind::Sum, DType::f32, {1, 33});
   EXPECT_TRUE(any_contains(check(columns, wide, random_data(columns, 7), 1e-5, 1e-2), "parts="));
@@ -162,7 +165,8 @@ TEST(ReductionKernel, LayerNormWithAffineAndStatistics) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t columns : {7, 96, 577, 576}) {
     auto b = FusedBuilder::reduction({3, 5}, {columns});
-    const auto x = b.load(b.operand(DType::f32, 15 * columns), {.strides = {columns, 3 * columns, 1}, .guards = {}});  // permuted rows
+    const auto x = b.load(b.operand(DType::f32, 15 * columns),
+                          {.strides = {columns, 3 * columns, 1}, .guards = {}});  // permuted rows
     const auto gain = b.load(b.operand(DType::f32, columns), {.strides = {0, 0, 1}, .guards = {}});
     const auto row_bias = b.load(b.operand(DType::f32, 15), {.strides = {5, 1, 0}, .guards = {}});
     const auto scale = b.literal(1.0 / static_cast<double>(columns));
@@ -185,13 +189,15 @@ TEST(ReductionKernel, SpecialValues) {
   for (const ReduceKind kind : {ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min}) b.output(b.reduce(kind, x), true);
   for (const ReduceKind kind : {ReduceKind::ArgMax, ReduceKind::ArgMin}) b.output(b.reduce(kind, x, DType::i32), true);
   OperandData data = random_data(b.kernel, 1);
-  data[0] = {-inf, -inf, -inf, -inf, 1, nan, 2, nan, nan, nan, nan, nan, inf, 3, inf, inf, 2, 2, 1, 1, inf, inf, inf, inf};
+  data[0] = {-inf, -inf, -inf, -inf, 1, nan, 2, nan, nan, nan, nan, nan,
+             inf,  3,    inf,  inf,  2, 2,   1, 1,   inf, inf, inf, inf};
   check(b.kernel, runner(), data, 0, 0);
   // The same where threads share a row, with NaN and ties far apart.
   auto wide = FusedBuilder::reduction({3}, {900});
   const auto y = wide.input();
   wide.output(wide.reduce(ReduceKind::Max, y), true);
-  for (const ReduceKind kind : {ReduceKind::ArgMax, ReduceKind::ArgMin}) wide.output(wide.reduce(kind, y, DType::i32), true);
+  for (const ReduceKind kind : {ReduceKind::ArgMax, ReduceKind::ArgMin})
+    wide.output(wide.reduce(kind, y, DType::i32), true);
   OperandData rows = random_data(wide.kernel, 1);
   rows[0].assign(2700, 1);
   rows[0][870] = rows[0][444] = 2;
@@ -200,7 +206,7 @@ TEST(ReductionKernel, SpecialValues) {
   check(wide.kernel, runner(), rows, 0, 0);
 }
 
-TEST(ReductionKernel, LogSumExpOfMinusInfinityAndFullStoreOfIntegers) {
+TEST(ReductionKernel, IndexResultsOnTheWholeSpace) {
   AESHNA_NEED_DEVICE();
   // One-hot of the argmax: an i32 result used on the full space beside an index.
   auto b = FusedBuilder::reduction({9}, {35});
@@ -214,7 +220,8 @@ TEST(ReductionKernel, LogSumExpOfMinusInfinityAndFullStoreOfIntegers) {
 TEST(ReductionKernel, GuardedAndOuterOnlyArguments) {
   AESHNA_NEED_DEVICE();
   auto b = FusedBuilder::reduction({6}, {8});
-  const auto padded = b.load(b.operand(DType::f32, 24), {.strides = {4, 1}, .offset = -2, .guards = {{1, 2, 6}}, .fill = 0.25});
+  const auto padded =
+      b.load(b.operand(DType::f32, 24), {.strides = {4, 1}, .offset = -2, .guards = {{1, 2, 6}}, .fill = 0.25});
   const auto per_row = b.load(b.operand(DType::f32, 6), {.strides = {1, 0}, .guards = {}});
   b.output(b.op("add", {b.reduce(ReduceKind::Sum, padded), b.reduce(ReduceKind::Sum, per_row)}), true);
   check(b.kernel);
@@ -228,7 +235,8 @@ TEST(ReductionKernel, SmallDevices) {
     caps.shared_bytes = 4096;
     std::fill(std::begin(caps.max_groups), std::end(caps.max_groups), 7u);
     KernelRunner small(kernel_device(), caps);
-    for (const FusedKernel& kernel : {softmax(13, 301), reduce_of({9}, {1000}, ReduceKind::ArgMax), reduce_of({50}, {77}, ReduceKind::Sum, DType::f32, {1, 50})}) {
+    for (const FusedKernel& kernel : {softmax(13, 301), reduce_of({9}, {1000}, ReduceKind::ArgMax),
+                                      reduce_of({50}, {77}, ReduceKind::Sum, DType::f32, {1, 50})}) {
       check(kernel, small, random_data(kernel, 4), 1e-5, 1e-4);
     }
   }
@@ -239,7 +247,8 @@ TEST(ReductionKernel, MoreRowsThanWorkgroups) {
   Caps caps = runner().caps();
   std::fill(std::begin(caps.max_groups), std::end(caps.max_groups), 7u);
   KernelRunner folded(kernel_device(), caps);
-  for (const FusedKernel& kernel : {softmax(1500, 300), softmax(20000, 9), reduce_of({15000}, {33}, ReduceKind::Sum, DType::f32, {1, 15000})}) {
+  for (const FusedKernel& kernel :
+       {softmax(1500, 300), softmax(20000, 9), reduce_of({15000}, {33}, ReduceKind::Sum, DType::f32, {1, 15000})}) {
     check(kernel, folded, random_data(kernel, 9), 1e-5, 1e-4);
   }
 }

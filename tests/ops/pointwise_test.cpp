@@ -128,6 +128,8 @@ TEST(PointwiseValue, Casts) {
   EXPECT_THAT(cast_all({0, -0.0, 0.5, kNan}, DType::f32, DType::boolean), ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(cast_all({0, 1}, DType::boolean, DType::f32), ElementsAre(0, 1));
   EXPECT_THAT(cast_all({300, -300, kNan}, DType::f32, DType::i8), ElementsAre(127, -128, 0));
+  EXPECT_THAT(cast_all({300, 127, 128, -129, 2147483647}, DType::i32, DType::i8), ElementsAre(44, 127, -128, 127, -1));
+  EXPECT_THAT(cast_all({300, 255, 4294967295.0}, DType::u32, DType::u8), ElementsAre(44, 255, 255));
 }
 
 TEST(PointwiseGradient, KinksAndTiesFollowPyTorch) {

@@ -36,8 +36,8 @@ std::shared_ptr<Graph> training_graph(const Graph& g, const PipelineOptions& opt
 }
 
 /// Runs `kSteps` updates in the interpreter; returns w after each.
-std::vector<Vector> run(const Optimizer& optimizer, const Vector& w0, const std::vector<Vector>& gradients, const Vector& rates,
-                        double lr_scale = 1, double decay_scale = 1) {
+std::vector<Vector> run(const Optimizer& optimizer, const Vector& w0, const std::vector<Vector>& gradients,
+                        const Vector& rates, double lr_scale = 1, double decay_scale = 1) {
   const Problem problem(lr_scale, decay_scale);
   PipelineOptions options{.training = true, .loss = {}, .gradients = {}, .optimizer = optimizer, .train = {}};
   const auto graph = training_graph(problem.g, options);
@@ -58,19 +58,22 @@ std::vector<Vector> run(const Optimizer& optimizer, const Vector& w0, const std:
 }
 
 const Vector kStart = {0.5, -1.25, 2, 1e-3};
-const std::vector<Vector> kGradients = {{1, -2, 0.5, 1e-4}, {0.5, 0.25, -3, 0}, {-1, 1, 1, 2e-5}, {0, 0, 0.125, -1e-3}, {2, -0.5, 0.75, 5}};
+const std::vector<Vector> kGradients = {
+    {1, -2, 0.5, 1e-4}, {0.5, 0.25, -3, 0}, {-1, 1, 1, 2e-5}, {0, 0, 0.125, -1e-3}, {2, -0.5, 0.75, 5}};
 const Vector kRates = {0.1, 0.1, 0.05, 0.02, 0.01};
 
 void expect_same(const std::vector<Vector>& got, const std::vector<Vector>& want) {
   for (std::size_t t = 0; t < want.size(); ++t) {
     for (std::size_t i = 0; i < kSize; ++i) {
       // The graph's constants are f32 (beta, eps), the reference's are doubles.
-      EXPECT_NEAR(got[t][i], want[t][i], 2e-6 * std::max(1.0, std::fabs(want[t][i]))) << "step " << t << " element " << i;
+      EXPECT_NEAR(got[t][i], want[t][i], 2e-6 * std::max(1.0, std::fabs(want[t][i])))
+          << "step " << t << " element " << i;
     }
   }
 }
 
-std::vector<Vector> reference_sgd(double momentum, double dampening, double weight_decay, bool nesterov, double lr_scale = 1) {
+std::vector<Vector> reference_sgd(double momentum, double dampening, double weight_decay, bool nesterov,
+                                  double lr_scale = 1) {
   Vector w = kStart, buffer(kSize);
   std::vector<Vector> history;
   for (std::size_t t = 0; t < kSteps; ++t) {
@@ -91,15 +94,19 @@ TEST(Optimizer, Sgd) {
   expect_same(run(Sgd{.lr = 0.1f}, kStart, kGradients, kRates), reference_sgd(0, 0, 0, false));
   expect_same(run(Sgd{.lr = 0.1f, .weight_decay = 0.3f}, kStart, kGradients, kRates), reference_sgd(0, 0, 0.3, false));
   expect_same(run(Sgd{.lr = 0.1f, .momentum = 0.9f}, kStart, kGradients, kRates), reference_sgd(0.9, 0, 0, false));
-  expect_same(run(Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.4f, .weight_decay = 0.01f}, kStart, kGradients, kRates),
-              reference_sgd(0.9, 0.4, 0.01, false));
-  expect_same(run(Sgd{.lr = 0.1f, .momentum = 0.8f, .weight_decay = 0.01f, .nesterov = true}, kStart, kGradients, kRates),
-              reference_sgd(0.8, 0, 0.01, true));
+  expect_same(
+      run(Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.4f, .weight_decay = 0.01f}, kStart, kGradients, kRates),
+      reference_sgd(0.9, 0.4, 0.01, false));
+  expect_same(
+      run(Sgd{.lr = 0.1f, .momentum = 0.8f, .weight_decay = 0.01f, .nesterov = true}, kStart, kGradients, kRates),
+      reference_sgd(0.8, 0, 0.01, true));
 }
 
 TEST(Optimizer, MultipliersScaleRateAndDecay) {
-  expect_same(run(Sgd{.lr = 0.1f, .weight_decay = 0.3f}, kStart, kGradients, kRates, 0.25, 2), reference_sgd(0, 0, 0.6, false, 0.25));
-  expect_same(run(Sgd{.lr = 0.1f, .weight_decay = 0.3f}, kStart, kGradients, kRates, 1, 0), reference_sgd(0, 0, 0, false));
+  expect_same(run(Sgd{.lr = 0.1f, .weight_decay = 0.3f}, kStart, kGradients, kRates, 0.25, 2),
+              reference_sgd(0, 0, 0.6, false, 0.25));
+  expect_same(run(Sgd{.lr = 0.1f, .weight_decay = 0.3f}, kStart, kGradients, kRates, 1, 0),
+              reference_sgd(0, 0, 0, false));
 }
 
 enum class Kind { Adam, AdamW, LaProp };
@@ -108,7 +115,8 @@ std::vector<Vector> reference_adaptive(Kind kind, double beta1, double beta2, do
   Vector w = kStart, m(kSize), v(kSize);
   std::vector<Vector> history;
   for (std::size_t t = 0; t < kSteps; ++t) {
-    const double c1 = 1 - std::pow(beta1, static_cast<double>(t + 1)), c2 = 1 - std::pow(beta2, static_cast<double>(t + 1));
+    const double c1 = 1 - std::pow(beta1, static_cast<double>(t + 1)),
+                 c2 = 1 - std::pow(beta2, static_cast<double>(t + 1));
     for (std::size_t i = 0; i < kSize; ++i) {
       double g = kGradients[t][i];
       const double lr = kRates[t];
@@ -135,12 +143,14 @@ TEST(Optimizer, Adam) {
   expect_same(run(Adam{}, kStart, kGradients, kRates), reference_adaptive(Kind::Adam, 0.9, 0.999, 1e-8, 0));
   expect_same(run(Adam{.beta1 = 0.8f, .beta2 = 0.95f, .eps = 1e-3f, .weight_decay = 0.1f}, kStart, kGradients, kRates),
               reference_adaptive(Kind::Adam, 0.8, 0.95, 1e-3, 0.1));
-  expect_same(run(Adam{.beta1 = 0, .beta2 = 0.5f}, kStart, kGradients, kRates), reference_adaptive(Kind::Adam, 0, 0.5, 1e-8, 0));
+  expect_same(run(Adam{.beta1 = 0, .beta2 = 0.5f}, kStart, kGradients, kRates),
+              reference_adaptive(Kind::Adam, 0, 0.5, 1e-8, 0));
 }
 
 TEST(Optimizer, AdamW) {
   expect_same(run(AdamW{}, kStart, kGradients, kRates), reference_adaptive(Kind::AdamW, 0.9, 0.999, 1e-8, 0.01));
-  expect_same(run(AdamW{.weight_decay = 0.5f}, kStart, kGradients, kRates), reference_adaptive(Kind::AdamW, 0.9, 0.999, 1e-8, 0.5));
+  expect_same(run(AdamW{.weight_decay = 0.5f}, kStart, kGradients, kRates),
+              reference_adaptive(Kind::AdamW, 0.9, 0.999, 1e-8, 0.5));
 }
 
 TEST(Optimizer, LaProp) {
@@ -153,7 +163,8 @@ TEST(Optimizer, LaProp) {
 TEST(Optimizer, HyperparametersAreTheDecimalsThatWereWritten) {
   // 1 - 0.999f is 0.00099998712 in float; torch computes with 0.001. The difference would be 1.3e-5.
   const Problem problem(1, 1);
-  const auto graph = training_graph(problem.g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{}, .train = {}});
+  const auto graph =
+      training_graph(problem.g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{}, .train = {}});
   TensorMap leaves = test::random_leaves(*graph, 1, 0, 0);
   for (auto& [name, leaf] : leaves) std::ranges::fill(leaf.data, 0.0);
   leaves.at("g").data = {1, 1, 1, 1};
@@ -163,7 +174,9 @@ TEST(Optimizer, HyperparametersAreTheDecimalsThatWereWritten) {
 TEST(Optimizer, BiasCorrectionIsAccurateAtStepOne) {
   // In f32, with rounding after each node, 1 - exp(log(0.9999)) would lose four digits; -expm1 does not.
   const Problem problem(1, 1);
-  const auto graph = training_graph(problem.g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{.beta2 = 0.9999f, .eps = 1e-30f}, .train = {}});
+  const auto graph = training_graph(
+      problem.g,
+      {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{.beta2 = 0.9999f, .eps = 1e-30f}, .train = {}});
   TensorMap leaves = test::random_leaves(*graph, 1, 0, 0);
   for (auto& [name, leaf] : leaves) std::ranges::fill(leaf.data, 0.0);
   leaves.at("g").data = {1, -1, 0.25, -4};
@@ -175,7 +188,8 @@ TEST(Optimizer, BiasCorrectionIsAccurateAtStepOne) {
 TEST(Optimizer, MomentsExistOnlyWhereUsed) {
   const auto states = [](const Optimizer& optimizer) {
     const Problem problem(1, 1);
-    const auto graph = training_graph(problem.g, {.training = true, .loss = {}, .gradients = {}, .optimizer = optimizer, .train = {}});
+    const auto graph =
+        training_graph(problem.g, {.training = true, .loss = {}, .gradients = {}, .optimizer = optimizer, .train = {}});
     std::string names;
     for (const Node& node : graph->nodes()) {
       if (node.op->name == "state" && node.name.starts_with("aeshna.opt.")) names += node.name + " ";
@@ -192,9 +206,11 @@ TEST(Optimizer, MomentsExistOnlyWhereUsed) {
 TEST(Optimizer, ParametersShareTheScalars) {
   Graph g;
   Value loss = g.constant(0);
-  for (int i = 0; i < 6; ++i) loss = loss + sum(g.parameter("w" + std::to_string(i), {3}) * g.input("x" + std::to_string(i), {3}));
+  for (int i = 0; i < 6; ++i)
+    loss = loss + sum(g.parameter("w" + std::to_string(i), {3}) * g.input("x" + std::to_string(i), {3}));
   g.output("loss", loss);
-  const auto graph = training_graph(g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{}, .train = {}});
+  const auto graph =
+      training_graph(g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Adam{}, .train = {}});
   EXPECT_EQ(test::count_ops(*graph, "expm1"), 2);
   EXPECT_EQ(test::count_ops(*graph, "cast"), 1);
 }
@@ -203,7 +219,8 @@ TEST(Optimizer, HalfPrecisionParametersAreUpdatedInF32) {
   Graph g;
   const Value w = g.parameter("w", {2}, {.dtype = DType::f16});
   g.output("loss", sum(cast(w, DType::f32) * g.input("g", {2})));
-  const auto graph = training_graph(g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Sgd{.lr = 1, .momentum = 0.5f}, .train = {}});
+  const auto graph = training_graph(
+      g, {.training = true, .loss = {}, .gradients = {}, .optimizer = Sgd{.lr = 1, .momentum = 0.5f}, .train = {}});
   EXPECT_EQ(graph->node(*graph->leaf("aeshna.opt.momentum/w")).results[0].dtype, DType::f32);
   TensorMap leaves = test::random_leaves(*graph, 1, 0, 0);
   for (auto& [name, leaf] : leaves) std::ranges::fill(leaf.data, 0.0);
@@ -227,7 +244,8 @@ TEST(Optimizer, RefusesBadHyperparameters) {
   EXPECT_EQ(message(Sgd{.lr = -1}), "[sgd] lr must be finite and >= 0, found -1");
   EXPECT_EQ(message(Sgd{.momentum = -0.5f}), "[sgd] momentum must be finite and >= 0, found -0.5");
   EXPECT_EQ(message(Sgd{.nesterov = true}), "[sgd] nesterov needs momentum > 0, found 0");
-  EXPECT_EQ(message(Sgd{.momentum = 0.5f, .dampening = 0.5f, .nesterov = true}), "[sgd] nesterov needs dampening 0, found 0.5");
+  EXPECT_EQ(message(Sgd{.momentum = 0.5f, .dampening = 0.5f, .nesterov = true}),
+            "[sgd] nesterov needs dampening 0, found 0.5");
   EXPECT_EQ(message(Adam{.beta1 = 1}), "[adam] beta1 must be in [0, 1), found 1");
   EXPECT_EQ(message(Adam{.beta2 = -0.5f}), "[adam] beta2 must be in [0, 1), found -0.5");
   EXPECT_EQ(message(AdamW{.eps = 0}), "[adamw] eps must be finite and > 0, found 0");

@@ -22,7 +22,8 @@ std::vector<LiveRange> random_ranges(PhiloxStream& stream) {
 }
 
 /// Compares every pair, which the planner's own assertion does not do.
-void expect_sound(std::span<const LiveRange> ranges, const ArenaLayout& layout, std::uint64_t alignment, bool aliasing) {
+void expect_sound(std::span<const LiveRange> ranges, const ArenaLayout& layout, std::uint64_t alignment,
+                  bool aliasing) {
   ASSERT_EQ(layout.slots.size(), ranges.size());
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     if (ranges[i].bytes == 0) continue;
@@ -33,7 +34,8 @@ void expect_sound(std::span<const LiveRange> ranges, const ArenaLayout& layout, 
       const ArenaSlot& b = layout.slots[j];
       const bool both_live = ranges[i].first <= ranges[j].last && ranges[j].first <= ranges[i].last;
       if (ranges[j].bytes == 0 || a.arena != b.arena || (aliasing && !both_live)) continue;
-      ASSERT_TRUE(a.offset + ranges[i].bytes <= b.offset || b.offset + ranges[j].bytes <= a.offset) << i << " and " << j;
+      ASSERT_TRUE(a.offset + ranges[i].bytes <= b.offset || b.offset + ranges[j].bytes <= a.offset)
+          << i << " and " << j;
     }
   }
 }
@@ -49,7 +51,8 @@ TEST(Arenas, RandomRangesNeverOverlap) {
     for (const LiveRange& range : ranges) {
       sum += align_up(range.bytes, alignment);
       std::uint64_t live = 0;
-      for (const LiveRange& other : ranges) live += other.first <= range.first && range.first <= other.last ? other.bytes : 0;
+      for (const LiveRange& other : ranges)
+        live += other.first <= range.first && range.first <= other.last ? other.bytes : 0;
       most_live = std::max(most_live, live);
     }
     const ArenaLayout shared = plan_arenas(ranges, alignment, 1u << 30, true);

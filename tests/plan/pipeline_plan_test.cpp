@@ -41,7 +41,8 @@ TEST(PipelinePlan, InferenceAndTrainingAreSound) {
   Graph g;
   build_classifier(g);
   sound_plan(g, {});
-  for (const Optimizer& optimizer : {Optimizer(Sgd{}), Optimizer(Sgd{.momentum = 0.9f, .nesterov = true}), Optimizer(Adam{}), Optimizer(AdamW{}), Optimizer(LaProp{})}) {
+  for (const Optimizer& optimizer : {Optimizer(Sgd{}), Optimizer(Sgd{.momentum = 0.9f, .nesterov = true}),
+                                     Optimizer(Adam{}), Optimizer(AdamW{}), Optimizer(LaProp{})}) {
     PipelineOptions options = training(optimizer);
     for (const bool fusion : {true, false}) {
       for (const bool aliasing : {true, false}) {
@@ -62,7 +63,8 @@ TEST(PipelinePlan, MatricesAndMomentsAreUpdatedInPlace) {
   build_classifier(g);
   const Plan plan = sound_plan(g, training(Adam{}));
   for (const std::string& note : plan.notes) {
-    EXPECT_FALSE(note.contains("'w1'") || note.contains("'w2'") || note.contains("/w1'") || note.contains("/w2'")) << note;
+    EXPECT_FALSE(note.contains("'w1'") || note.contains("'w2'") || note.contains("/w1'") || note.contains("/w2'"))
+        << note;
   }
 }
 

@@ -27,7 +27,8 @@ class PlanBuilder {
     bool tie = false;  ///< each written operand in place of the first free read operand of its size
     std::uint64_t workspace = 0;
     std::uint32_t counters = 0;
-    std::int64_t first = 0, count = -1;  ///< rows: window of every operand that has as many elements as the first result
+    std::int64_t first = 0,
+                 count = -1;  ///< rows: window of every operand that has as many elements as the first result
   };
 
   /// A kernel that computes `values` (and stores all of them) from the operands of their nodes.
@@ -100,8 +101,10 @@ class PlanBuilder {
       if (!written.written) continue;
       for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
         const KernelOperand& read = kernel.operands[i];
-        const bool taken = std::ranges::any_of(kernel.operands, [&](const KernelOperand& o) { return o.in_place_of == i; });
-        if (read.written || taken || read.elements != written.elements || read.first_element != written.first_element) continue;
+        const bool taken =
+            std::ranges::any_of(kernel.operands, [&](const KernelOperand& o) { return o.in_place_of == i; });
+        if (read.written || taken || read.elements != written.elements || read.first_element != written.first_element)
+          continue;
         written.in_place_of = i;
         break;
       }

@@ -26,7 +26,9 @@ PlanBuilder random_graph(std::uint64_t seed) {
     const std::size_t k = below(shapes.size());
     const std::string name = "leaf" + std::to_string(i);
     const std::size_t kind = below(4);
-    const Value leaf = kind == 0 ? g.input(name, shapes[k]) : kind == 1 ? g.parameter(name, shapes[k]) : g.state(name, shapes[k]);
+    const Value leaf = kind == 0   ? g.input(name, shapes[k])
+                       : kind == 1 ? g.parameter(name, shapes[k])
+                                   : g.state(name, shapes[k]);
     if (kind != 0) assignable.push_back(leaf);
     pools[k].push_back(leaf);
   }
@@ -38,9 +40,14 @@ PlanBuilder random_graph(std::uint64_t seed) {
       const std::size_t k = below(shapes.size());
       if (pools[k].empty()) continue;
       // Recent values more often: deep graphs.
-      const auto pick = [&] { return pools[k][pools[k].size() - 1 - below(below(2) == 0 ? std::min<std::size_t>(pools[k].size(), 3) : pools[k].size())]; };
+      const auto pick = [&] {
+        return pools[k][pools[k].size() - 1 -
+                        below(below(2) == 0 ? std::min<std::size_t>(pools[k].size(), 3) : pools[k].size())];
+      };
       const std::size_t op = below(3);
-      const Value value = op == 0 ? neg(pick()) : op == 1 ? add(pick(), pick()) : select(less(pick(), 1.0), pick(), pick());
+      const Value value = op == 0   ? neg(pick())
+                          : op == 1 ? add(pick(), pick())
+                                    : select(less(pick(), 1.0), pick(), pick());
       std::vector<Value> nodes = {value};
       if (op == 2) nodes.insert(nodes.begin(), g.value(value.node().inputs[0]));
       for (const Value& node : nodes) test::with_segment(node, segment);
@@ -103,7 +110,10 @@ TEST(RandomPlans, AreSoundAndAliasingSaves) {
     for (const PlanStep& step : shared.steps) {
       for (const PlanOperand& operand : step.operands) {
         const Home home = shared.placements[operand.placement].home;
-        in_place += step.kind == PlanStep::Kind::Dispatch && operand.written && (home == Home::State || home == Home::Parameter) ? 1 : 0;
+        in_place +=
+            step.kind == PlanStep::Kind::Dispatch && operand.written && (home == Home::State || home == Home::Parameter)
+                ? 1
+                : 0;
       }
     }
   }
@@ -121,7 +131,8 @@ void expect_found(std::string_view part, std::size_t at_least, const std::functi
     if (!plant(plan, stream)) continue;
     ++planted;
     const std::string findings = joined(check_plan(plan, b.c.caps));
-    ASSERT_NE(findings.find(part), std::string::npos) << "seed " << seed << ": no '" << part << "' in: " << findings << print_plan(plan);
+    ASSERT_NE(findings.find(part), std::string::npos)
+        << "seed " << seed << ": no '" << part << "' in: " << findings << print_plan(plan);
   }
   EXPECT_GE(planted, at_least);
 }
@@ -130,7 +141,8 @@ TEST(PlanCheck, FindsADroppedBarrier) {
   expect_found(" in group ", 150, [](Plan& plan, PhiloxStream& stream) {
     std::vector<std::uint32_t> inner;  // barriers inside a segment
     for (std::size_t i = 1; i < plan.steps.size(); ++i) {
-      if (plan.steps[i].segment == plan.steps[i - 1].segment && plan.steps[i].group != plan.steps[i - 1].group) inner.push_back(plan.steps[i].group);
+      if (plan.steps[i].segment == plan.steps[i - 1].segment && plan.steps[i].group != plan.steps[i - 1].group)
+        inner.push_back(plan.steps[i].group);
     }
     if (inner.empty()) return false;
     const std::uint32_t dropped = inner[stream.next_below(inner.size())];
@@ -150,7 +162,8 @@ TEST(PlanCheck, FindsOverlappingTensors) {
       for (const Placement& b : plan.placements) {
         const bool arenas = a.home == Home::Arena && b.home == Home::Arena && &a != &b && a.bytes > 0 && b.bytes > 0;
         if (!arenas || a.arena != b.arena || a.offset == b.offset) continue;
-        if (a.first_group > b.last_group || b.first_group > a.last_group || b.offset + a.bytes > plan.arenas[b.arena]) continue;
+        if (a.first_group > b.last_group || b.first_group > a.last_group || b.offset + a.bytes > plan.arenas[b.arena])
+          continue;
         if (a.last_group == b.first_group || b.last_group == a.first_group) continue;  // could be a legal take-over
         a.offset = b.offset;
         return true;
@@ -177,7 +190,8 @@ TEST(PlanCheck, FindsWriteAfterWriteInOneGroup) {
     if (plan.steps.empty()) return false;
     std::size_t at = stream.next_below(plan.steps.size());
     for (std::size_t i = 0; i < plan.steps.size(); ++i, at = (at + 1) % plan.steps.size()) {
-      const bool writes = std::ranges::any_of(plan.steps[at].operands, [](const PlanOperand& o) { return o.written && o.bytes > 0; });
+      const bool writes =
+          std::ranges::any_of(plan.steps[at].operands, [](const PlanOperand& o) { return o.written && o.bytes > 0; });
       if (!writes) continue;
       const PlanStep twice = plan.steps[at];
       plan.steps.insert(plan.steps.begin() + static_cast<std::ptrdiff_t>(at), twice);
@@ -218,7 +232,8 @@ TEST(PlanCheck, FindsAMissingWriter) {
         const Home home = plan.placements[w.placement].home;
         bool read = home != Home::Arena;
         for (std::size_t j = i + 1; j < plan.steps.size() && !read; ++j) {
-          for (const PlanOperand& r : plan.steps[j].operands) read = read || (r.read && !r.written && r.placement == w.placement);
+          for (const PlanOperand& r : plan.steps[j].operands)
+            read = read || (r.read && !r.written && r.placement == w.placement);
         }
         if (read) needed.push_back(i);
       }
@@ -235,19 +250,25 @@ TEST(PlanCheck, FindsAWriterMovedBehindItsReader) {
       PlanStep& a = plan.steps[i];
       for (std::size_t j = i + 1; j < plan.steps.size(); ++j) {
         PlanStep& b = plan.steps[j];
-        if (a.segment != b.segment || a.group == b.group || a.kind != b.kind || a.kind == PlanStep::Kind::Copy) continue;
+        if (a.segment != b.segment || a.group == b.group || a.kind != b.kind || a.kind == PlanStep::Kind::Copy)
+          continue;
         const bool raw = std::ranges::any_of(a.operands, [&](const PlanOperand& w) {
-          return w.written && !w.read && w.bytes > 0 && std::ranges::any_of(b.operands, [&](const PlanOperand& r) { return r.read && !r.written && r.placement == w.placement && r.offset == w.offset; });
+          return w.written && !w.read && w.bytes > 0 && std::ranges::any_of(b.operands, [&](const PlanOperand& r) {
+                   return r.read && !r.written && r.placement == w.placement && r.offset == w.offset;
+                 });
         });
         const bool twice = std::ranges::any_of(plan.steps, [&](const PlanStep& s) {  // rows: another part writes it too
           return &s != &a && std::ranges::any_of(s.operands, [&](const PlanOperand& w) {
-            return w.written && std::ranges::any_of(a.operands, [&](const PlanOperand& o) { return o.written && o.placement == w.placement; });
+            return w.written && std::ranges::any_of(a.operands, [&](const PlanOperand& o) {
+                     return o.written && o.placement == w.placement;
+                   });
           });
         });
         if (!raw || twice) continue;
         std::swap(a.group, b.group);
         std::swap(a, b);
-        for (Placement& p : plan.placements) p.first_group = 0, p.last_group = p.home == Home::Arena ? p.last_group : UINT32_MAX;
+        for (Placement& p : plan.placements)
+          p.first_group = 0, p.last_group = p.home == Home::Arena ? p.last_group : UINT32_MAX;
         return true;
       }
     }
@@ -270,7 +291,8 @@ TEST(PlanCheck, FindsFaultsOfForm) {
       return true;
     });
   };
-  form("without placement", [](Plan& plan, PlanStep& s) { s.operands[0].placement = static_cast<std::uint32_t>(plan.placements.size()); });
+  form("without placement",
+       [](Plan& plan, PlanStep& s) { s.operands[0].placement = static_cast<std::uint32_t>(plan.placements.size()); });
   form("reaches outside", [](Plan&, PlanStep& s) { s.operands[0].bytes += 1u << 20; });
   form("has no fused kernel", [](Plan&, PlanStep& s) { s.spec.fused = nullptr; });
   form("binds", [](Plan&, PlanStep& s) { s.operands.push_back(s.operands[0]); });

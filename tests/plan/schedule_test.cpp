@@ -13,7 +13,9 @@ using test::joined;
 using test::PlanBuilder;
 using test::with_segment;
 
-void expect_sound(const Plan& plan, const Caps& caps = {}) { EXPECT_EQ(joined(check_plan(plan, caps)), "") << print_plan(plan); }
+void expect_sound(const Plan& plan, const Caps& caps = {}) {
+  EXPECT_EQ(joined(check_plan(plan, caps)), "") << print_plan(plan);
+}
 
 bool has_note(const Plan& plan, std::string_view part) {
   return std::ranges::any_of(plan.notes, [&](const std::string& note) { return note.contains(part); });
@@ -86,7 +88,8 @@ TEST(Schedule, AReaderOfOldAndNewForcesACopy) {
   const Plan plan = b.plan();
   expect_sound(plan);
   EXPECT_EQ(copies(plan), 1u);
-  EXPECT_TRUE(has_note(plan, "'s' is updated by a copy, not in place: the kernel that writes 'sub' needs the new value and the old one"))
+  EXPECT_TRUE(has_note(
+      plan, "'s' is updated by a copy, not in place: the kernel that writes 'sub' needs the new value and the old one"))
       << joined(plan.notes);
 }
 
@@ -209,7 +212,8 @@ TEST(Schedule, OneValueForTwoStates) {
   const Plan plan = b.plan();
   expect_sound(plan);
   EXPECT_EQ(copies(plan), 1u);
-  EXPECT_TRUE(has_note(plan, "'t' is updated by a copy, not in place: the new value is already written over 's'")) << joined(plan.notes);
+  EXPECT_TRUE(has_note(plan, "'t' is updated by a copy, not in place: the new value is already written over 's'"))
+      << joined(plan.notes);
 }
 
 TEST(Schedule, AValueOfAnEarlierSegmentIsAssignedByACopyInItsOwnSegment) {
@@ -549,8 +553,9 @@ TEST(Schedule, PrintedPlanIsDeterministicAndNamesThings) {
   b.kernel(d);
   const std::string text = print_plan(b.plan());
   EXPECT_EQ(text, print_plan(b.plan()));
-  for (const auto part : {"2 dispatches and 1 copies in", "made-up v0", "hidden", "f32[100]", "state", "arena 0: 400 B", "##", "output 'alias' is 'difference'",
-                          "note: 's' is updated by a copy", "transient, logical"}) {
+  for (const auto part :
+       {"2 dispatches and 1 copies in", "made-up v0", "hidden", "f32[100]", "state", "arena 0: 400 B", "##",
+        "output 'alias' is 'difference'", "note: 's' is updated by a copy", "transient, logical"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
 }

@@ -10,8 +10,8 @@
 #include "support/test_device.h"
 
 #ifdef __unix__
-#include <csignal>
 #include <sys/resource.h>
+#include <csignal>
 #endif
 
 namespace aeshna {
@@ -25,7 +25,8 @@ using test::set_rows;
 class Checkpoint : public testing::Test {
  protected:
   void SetUp() override {
-    dir = fs::temp_directory_path() / (std::string("aeshna_checkpoint_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    dir = fs::temp_directory_path() /
+          (std::string("aeshna_checkpoint_") + testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(dir);
     fs::create_directories(dir);
     path = dir / "model.safetensors";
@@ -33,7 +34,9 @@ class Checkpoint : public testing::Test {
   }
   void TearDown() override { fs::remove_all(dir); }
 
-  Weights null_weights(std::uint64_t seed = 1) const { return Weights(graph, {.seed = seed, .device = Device(gpu::open_null({}))}); }
+  Weights null_weights(std::uint64_t seed = 1) const {
+    return Weights(graph, {.seed = seed, .device = Device(gpu::open_null({}))});
+  }
   void overwrite(std::span<const std::byte> bytes) const {
     std::ofstream(path, std::ios::binary | std::ios::trunc)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -70,7 +73,9 @@ TEST_F(Checkpoint, ResumeIsExact) {
     }
     s.wait();
   };
-  const auto weights = [&](std::uint64_t seed) { return Weights(graph, {.seed = seed, .device = test::test_device().device}); };
+  const auto weights = [&](std::uint64_t seed) {
+    return Weights(graph, {.seed = seed, .device = test::test_device().device});
+  };
 
   const Weights straight = weights(1);
   {
@@ -99,7 +104,9 @@ TEST_F(Checkpoint, ResumeIsExact) {
 TEST_F(Checkpoint, AdamResumesExactlyAndInferenceTakesTheParameters) {
   AESHNA_NEED_DEVICE();
   const Dataset data = test::tiny_data(12);
-  const auto weights = [&](std::uint64_t seed) { return Weights(graph, {.seed = seed, .device = test::test_device().device}); };
+  const auto weights = [&](std::uint64_t seed) {
+    return Weights(graph, {.seed = seed, .device = test::test_device().device});
+  };
   const auto train = [&](Session& s, int from, int to) {
     for (int i = from; i < to; ++i) {
       set_rows(s, data, i * 4);
@@ -152,7 +159,8 @@ TEST_F(Checkpoint, EveryProblemIsListedAndNothingChanges) {
   Session s = compile(graph, null_weights(), training());
   s.save(path);
   Graph other;
-  other.output("loss", sum(linear(other.input("x", {1, 4}), other.parameter("w1", {8, 4})) * other.parameter("new", {8})));
+  other.output("loss",
+               sum(linear(other.input("x", {1, 4}), other.parameter("w1", {8, 4})) * other.parameter("new", {8})));
   const Weights weights(other, {.seed = 1, .device = Device(gpu::open_null({}))});
   Session wrong = compile(other, weights, training(Sgd{}));
   const auto before = test::snapshot(weights);
@@ -255,7 +263,8 @@ TEST_F(Checkpoint, FullDiskKeepsThePreviousOne) {
 TEST_F(Checkpoint, UserStates) {
   Graph train_graph, infer_graph;
   for (Graph* g : {&train_graph, &infer_graph}) {
-    const Value x = g->input("x", {2}), w = g->parameter("w", {2}), mean = g->state("mean", {2}, DType::f32, Init::constant(3));
+    const Value x = g->input("x", {2}), w = g->parameter("w", {2}),
+                mean = g->state("mean", {2}, DType::f32, Init::constant(3));
     const Value y = (x - mean) * w;
     g->output("y", y);
     if (g == &train_graph) {

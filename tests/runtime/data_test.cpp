@@ -24,7 +24,8 @@ Dataset numbered(std::int64_t rows, std::int32_t classes = 3) {
 TEST(DatasetTest, ColumnsMustAgree) {
   EXPECT_EQ(numbered(5).size(), 5);
   EXPECT_THROW(numbered(5).column("z"), Error);
-  Dataset::Column a{"a", DType::f32, {}, {1, 2}, {}}, b{"b", DType::f32, {}, {1, 2, 3}, {}}, c{"c", DType::f32, {2}, {1, 2, 3}, {}};
+  Dataset::Column a{"a", DType::f32, {}, {1, 2}, {}}, b{"b", DType::f32, {}, {1, 2, 3}, {}},
+      c{"c", DType::f32, {2}, {1, 2, 3}, {}};
   EXPECT_THROW(Dataset({a, b}), Error);
   EXPECT_THROW(Dataset({c}), Error);
   EXPECT_THROW(Dataset({a, a}), Error);

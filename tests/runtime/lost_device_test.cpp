@@ -1,4 +1,5 @@
-// Injected failures over the Null device: every one is an Error, and training goes on from a checkpoint on a fresh device.
+// Injected failures over the Null device: every one is an Error, and training goes on from a checkpoint on a fresh
+// device.
 #include <filesystem>
 
 #include "gpu/device.h"
@@ -14,7 +15,6 @@ using test::set_rows;
 Device faulty(gpu::FaultPlan plan) { return Device(gpu::with_faults(gpu::open_null({}), plan)); }
 
 CompileOptions training() { return {.mode = Mode::Training, .optimizer = Sgd{.lr = 0.1f, .momentum = 0.9f}}; }
-
 
 TEST(LostDevice, AtSubmitOrWaitIsAnErrorFromWhichASessionIsRebuilt) {
   const auto path = std::filesystem::temp_directory_path() / "aeshna_lost_device.safetensors";

@@ -21,9 +21,13 @@ using test::set_rows;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-Weights weights_for(const Graph& g, std::uint64_t seed = 1) { return Weights(g, {.seed = seed, .device = test::test_device().device}); }
+Weights weights_for(const Graph& g, std::uint64_t seed = 1) {
+  return Weights(g, {.seed = seed, .device = test::test_device().device});
+}
 
-CompileOptions training(Optimizer optimizer = Sgd{.lr = 0.1f}) { return {.mode = Mode::Training, .optimizer = optimizer}; }
+CompileOptions training(Optimizer optimizer = Sgd{.lr = 0.1f}) {
+  return {.mode = Mode::Training, .optimizer = optimizer};
+}
 
 gpu::Device& device() { return test::test_device().device->impl(); }
 
@@ -117,7 +121,8 @@ TEST(SessionRun, AThousandStepsTakeConstantMemory) {
   EXPECT_LT(resident_bytes(), resident + (4u << 20));
   EXPECT_EQ(s.steps(), 1000);
   EXPECT_TRUE(std::isfinite(s.read_scalar("loss")));
-  if (in_use && device().info().kind != DeviceInfo::Kind::Software) {  // a software driver reports the whole machine's memory
+  if (in_use &&
+      device().info().kind != DeviceInfo::Kind::Software) {  // a software driver reports the whole machine's memory
     EXPECT_EQ(device().memory_in_use(), in_use);
   }
 }
@@ -201,6 +206,38 @@ TEST(SessionRun, OutputsOfAllSizesAndTypes) {
   EXPECT_HAS(message_of(ErrorCode::ShapeMismatch, [&] { s.read_scalar("best"); }), "i32[40]");
 }
 
+/// Memory that the host cannot see, on any machine: everything goes through staging, and gives the same bits.
+TEST(SessionRun, StagingGivesWhatDirectAccessGives) {
+  AESHNA_NEED_DEVICE();
+  const Device staged_device(
+      DeviceRequest{.selector = device().info().uuid, .caps = "no_unified_memory", .validation = true});
+  Graph g;
+  build_tiny(g);
+  const Value wide = g.input("wide", {100, 300});
+  g.output("wider", wide * 2.0);  // 120,000 bytes: a download of its own
+  const Dataset data = test::tiny_data(12);
+  std::vector<float> values(30000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const Weights direct = weights_for(g), staged(g, {.seed = 1, .device = staged_device});
+  CompileOptions options = training(Adam{});
+  options.loss = "loss";
+  for (const Weights* weights : {&direct, &staged}) {
+    Session s = compile(g, *weights, options);
+    s.set("wide", std::span<const float>(values));
+    for (int i = 0; i < 5; ++i) {
+      set_rows(s, data, i * 4);
+      s.step();
+    }
+    const std::vector<float> wider = s.read("wider");
+    ASSERT_EQ(wider.size(), values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(wider[i], 2 * values[i]) << i;
+    s.step();
+    EXPECT_EQ(s.read("wider"), wider) << "by the list of the first read";
+    EXPECT_EQ(s.diagnose(), "");
+  }
+  test::expect_equal(direct, staged);
+}
+
 TEST(SessionRun, CompileReusesTheDevicesKernels) {
   AESHNA_NEED_DEVICE();
   Graph g;
@@ -250,7 +287,9 @@ TEST(SessionRun, GradientsWithoutUpdates) {
   const Value x = g.input("x", {3}), w = g.parameter("w", {3}, {.init = Init::constant(2)});
   g.output("loss", sum(w * w * x));
   const Weights weights = weights_for(g);
-  Session s = compile(g, weights, {.mode = Mode::Training, .optimizer = {}, .train = {}, .loss = {}, .gradients = {"w", "x"}, .update = false});
+  Session s = compile(
+      g, weights,
+      {.mode = Mode::Training, .optimizer = {}, .train = {}, .loss = {}, .gradients = {"w", "x"}, .update = false});
   const float values[] = {1, 2, 3};
   s.set("x", std::span<const float>(values));
   s.step();
@@ -312,16 +351,20 @@ TEST(SessionErrors, SetAndReadNameTheThing) {
   const std::vector<float> three(3), twelve(12);
   const std::vector<std::int32_t> ids(4), twelve_ids(12);
   EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.set("z", std::span<const float>(three)); }), "'x'");
-  EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.set("aeshna.lr", std::span<const float>(three)); }), "'aeshna.lr'");
+  EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.set("aeshna.lr", std::span<const float>(three)); }),
+             "'aeshna.lr'");
   const std::string count = message_of(ErrorCode::ShapeMismatch, [&] { s.set("x", std::span<const float>(three)); });
   EXPECT_HAS(count, "'x'");
   EXPECT_HAS(count, "f32[4, 3]");
   EXPECT_HAS(count, "found 3");
-  const std::string dtype = message_of(ErrorCode::DTypeMismatch, [&] { s.set("x", std::span<const std::int32_t>(twelve_ids)); });
+  const std::string dtype =
+      message_of(ErrorCode::DTypeMismatch, [&] { s.set("x", std::span<const std::int32_t>(twelve_ids)); });
   EXPECT_HAS(dtype, "f32[4, 3]");
   EXPECT_HAS(dtype, "i32");
   message_of(ErrorCode::DTypeMismatch, [&] { s.set("y", std::span<const float>(twelve)); });
-  message_of(ErrorCode::ShapeMismatch, [&] { s.set("x", Literal::from_doubles({DType::f32, {3, 4}}, std::vector<double>(12))); });
+  message_of(ErrorCode::ShapeMismatch, [&] {
+    s.set("x", Literal::from_doubles({DType::f32, {3, 4}}, std::vector<double>(12)));
+  });
 
   const std::string missing = message_of(ErrorCode::InvalidArgument, [&] { s.step(); });
   EXPECT_HAS(missing, "'x' f32[4, 3]");

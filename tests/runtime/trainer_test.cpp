@@ -19,11 +19,14 @@ class TrainerRun : public testing::Test {
     AESHNA_NEED_DEVICE();
     build_tiny(graph);
     path = std::filesystem::temp_directory_path() /
-           (std::string("aeshna_trainer_") + testing::UnitTest::GetInstance()->current_test_info()->name() + ".safetensors");
+           (std::string("aeshna_trainer_") + testing::UnitTest::GetInstance()->current_test_info()->name() +
+            ".safetensors");
     std::filesystem::remove(path);
   }
   void TearDown() override { std::filesystem::remove(path); }
-  Weights weights(std::uint64_t seed = 1) const { return Weights(graph, {.seed = seed, .device = test::test_device().device}); }
+  Weights weights(std::uint64_t seed = 1) const {
+    return Weights(graph, {.seed = seed, .device = test::test_device().device});
+  }
   Session session(const Weights& w, std::uint32_t accumulate = 1) const {
     CompileOptions options{.mode = Mode::Training, .optimizer = Sgd{.lr = 0.1f, .momentum = 0.9f}};
     options.train.accumulate = accumulate;
@@ -39,8 +42,16 @@ TEST_F(TrainerRun, FitsAndReports) {
   std::vector<Progress> steps, epochs;
   const FitResult result = Trainer(s).fit(data, {.epochs = 6,
                                                  .seed = 3,
-                                                 .on_step = [&](const Progress& p) { steps.push_back(p); return true; },
-                                                 .on_epoch = [&](const Progress& p) { epochs.push_back(p); return true; },
+                                                 .on_step =
+                                                     [&](const Progress& p) {
+                                                       steps.push_back(p);
+                                                       return true;
+                                                     },
+                                                 .on_epoch =
+                                                     [&](const Progress& p) {
+                                                       epochs.push_back(p);
+                                                       return true;
+                                                     },
                                                  .report_every = 2});
   EXPECT_EQ(result.steps, 30);
   EXPECT_EQ(s.steps(), 30);
@@ -85,7 +96,8 @@ TEST_F(TrainerRun, StoppedAndResumedEqualsUninterrupted) {
   {
     Session s = session(weights(1), 2);
     int calls = 0;
-    Trainer(s).fit(data, {.epochs = 3, .seed = 3, .on_step = [&](const Progress&) { return ++calls < 7; }, .checkpoint = path});
+    Trainer(s).fit(
+        data, {.epochs = 3, .seed = 3, .on_step = [&](const Progress&) { return ++calls < 7; }, .checkpoint = path});
   }
   {
     Session s = session(resumed, 2);
@@ -111,7 +123,8 @@ TEST_F(TrainerRun, ResumeRefusesOtherData) {
   });
   EXPECT_HAS(text, "22 rows");
   s.save(path, "not a position");
-  message_of(ErrorCode::CorruptFile, [&] { Trainer(s).fit(test::tiny_data(22), {.epochs = 2, .checkpoint = path, .resume = true}); });
+  message_of(ErrorCode::CorruptFile,
+             [&] { Trainer(s).fit(test::tiny_data(22), {.epochs = 2, .checkpoint = path, .resume = true}); });
   EXPECT_EQ(test::snapshot(w), before);
 }
 
@@ -123,7 +136,11 @@ TEST_F(TrainerRun, NamesWhatDoesNotFit) {
   Dataset::Column wide = data.column("x");
   wide.row = {1};
   wide.f32.resize(12);
-  EXPECT_HAS(message_of(ErrorCode::ShapeMismatch, [&] { Trainer(s).fit(Dataset({wide, data.column("y")})); }), "'x' expects f32[4, 3]");
+  EXPECT_HAS(message_of(ErrorCode::ShapeMismatch,
+                        [&] {
+                          Trainer(s).fit(Dataset({wide, data.column("y")}));
+                        }),
+             "'x' expects f32[4, 3]");
   message_of(ErrorCode::ShapeMismatch, [&] { Trainer(s).fit(data, {.batch_size = 5}); });
   message_of(ErrorCode::InvalidArgument, [&] { Trainer(s).fit(data.subset(std::vector<std::int64_t>{0, 1})); });
   message_of(ErrorCode::NotFound, [&] { accuracy(s, data, "logit", "y"); });

@@ -21,7 +21,9 @@ Device null_device(bool unified = false) {
   return Device(gpu::open_null(caps));
 }
 
-Weights null_weights(const Graph& g, std::uint64_t seed = 0) { return Weights(g, {.seed = seed, .device = null_device()}); }
+Weights null_weights(const Graph& g, std::uint64_t seed = 0) {
+  return Weights(g, {.seed = seed, .device = null_device()});
+}
 
 template <class F>
 std::string message_of(ErrorCode code, F&& f) {
@@ -145,7 +147,8 @@ TEST(WeightsStore, RefusalsNameTheThing) {
   EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { weights.get("encoder/w2"); }), "encoder/w1");
   EXPECT_HAS(message_of(ErrorCode::ShapeMismatch, [&] { weights.set("encoder/w1", Literal::scalar(1)); }), "f32[2, 2]");
   EXPECT_HAS(message_of(ErrorCode::DTypeMismatch, [&] { weights.set("count", Literal::scalar(1)); }), "i64");
-  EXPECT_HAS(message_of(ErrorCode::OutOfRange, [&] { weights.set("count", Literal::scalar(1e12, DType::i64)); }), "element 0");
+  EXPECT_HAS(message_of(ErrorCode::OutOfRange, [&] { weights.set("count", Literal::scalar(1e12, DType::i64)); }),
+             "element 0");
   EXPECT_EQ(weights.version("count"), 0u);
   EXPECT_EQ(weights.get("count").at(0), 0);
 

@@ -6,13 +6,14 @@
 
 #include "aeshna/error.h"
 
-#define EXPECT_ERROR(statement, expected_code, part)                                                                    \
-  do {                                                                                                                  \
-    try {                                                                                                               \
-      statement;                                                                                                        \
-      ADD_FAILURE() << "no error from " #statement;                                                                     \
-    } catch (const ::aeshna::Error& e) {                                                                                \
-      EXPECT_EQ(e.code(), expected_code) << e.what();                                                                   \
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << "expected '" << (part) << "' in: " << e.what(); \
-    }                                                                                                                   \
+#define EXPECT_ERROR(statement, expected_code, part)                 \
+  do {                                                               \
+    try {                                                            \
+      statement;                                                     \
+      ADD_FAILURE() << "no error from " #statement;                  \
+    } catch (const ::aeshna::Error& e) {                             \
+      EXPECT_EQ(e.code(), expected_code) << e.what();                \
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) \
+          << "expected '" << (part) << "' in: " << e.what();         \
+    }                                                                \
   } while (false)

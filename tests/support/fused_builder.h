@@ -38,7 +38,8 @@ struct FusedBuilder {
   FusedBuilder(FusedBuilder&& other) noexcept : kernel(std::move(other.kernel)) {}
 
   Id operand(DType dtype, std::int64_t elements, bool written = false) {
-    kernel.operands.push_back({.value = {}, .dtype = dtype, .elements = elements, .written = written, .in_place_of = {}});
+    kernel.operands.push_back(
+        {.value = {}, .dtype = dtype, .elements = elements, .written = written, .in_place_of = {}});
     return static_cast<Id>(kernel.operands.size() - 1);
   }
   Id push(Instr instr) {
@@ -54,7 +55,9 @@ struct FusedBuilder {
     return push(std::move(instr));
   }
   /// A new operand that is dense over the whole space.
-  Id input(DType dtype = DType::f32) { return load(operand(dtype, points()), {.strides = dense(kernel.space), .guards = {}}); }
+  Id input(DType dtype = DType::f32) {
+    return load(operand(dtype, points()), {.strides = dense(kernel.space), .guards = {}});
+  }
   Id literal(double value, DType dtype = DType::f32) {
     Instr instr;
     instr.literal = value;
@@ -90,7 +93,8 @@ struct FusedBuilder {
   }
   /// A new operand that is dense over the whole space (or over the outer one).
   Id output(Id value, bool outer = false) {
-    const std::vector<std::int64_t> extents(kernel.space.begin(), outer ? kernel.space.begin() + kernel.outer_rank : kernel.space.end());
+    const std::vector<std::int64_t> extents(kernel.space.begin(),
+                                            outer ? kernel.space.begin() + kernel.outer_rank : kernel.space.end());
     std::int64_t elements = 1;
     for (std::int64_t extent : extents) elements *= extent;
     const Id result = operand(kernel.body.instrs[value].dtype, elements, true);

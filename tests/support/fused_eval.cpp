@@ -81,6 +81,12 @@ struct Evaluator {
     return row.boolean_result ? value : wrap(from, value);
   }
 
+  static double accumulate(const Instr& sum_or_product, double value, double next) {
+    const DType dtype = sum_or_product.dtype;
+    if (sum_or_product.reduce == ReduceKind::Sum) return wrap(dtype, value + next);
+    return dtype == DType::f32 ? value * next : wrap(dtype, find_op("mul").pointwise.eval_int(value, next, 0));
+  }
+
   double reduce(const Instr& instr, const Coordinate& outer) {
     const std::vector<std::int64_t> inner(space.begin() + outer_rank, space.end());
     const std::uint32_t arg = instr.args[0];
@@ -102,8 +108,7 @@ struct Evaluator {
       } else if (is_extreme) {
         if (first || std::isnan(v) || (!std::isnan(value) && (is_max ? v > value : v < value))) value = v;
       } else {
-        value = wrap(instr.dtype, instr.reduce == ReduceKind::Sum ? value + v : find_op("mul").pointwise.eval_int != nullptr && instr.dtype != DType::f32
-                                      ? find_op("mul").pointwise.eval_int(value, v, 0) : value * v);
+        value = accumulate(instr, value, v);
       }
       first = false;
       ++linear;
@@ -114,10 +119,14 @@ struct Evaluator {
   double value(std::uint32_t index, const Coordinate& at) {
     const Instr& instr = body.instrs.at(index);
     switch (instr.kind) {
-      case Instr::Kind::Load: return load(instr, at);
-      case Instr::Kind::Literal: return instr.dtype == DType::f32 ? static_cast<double>(static_cast<float>(instr.literal)) : instr.literal;
-      case Instr::Kind::Index: return wrap(instr.dtype, static_cast<double>(at[instr.dim] * instr.access.strides.at(0) + instr.access.offset));
-      case Instr::Kind::Product: return product;
+      case Instr::Kind::Load:
+        return load(instr, at);
+      case Instr::Kind::Literal:
+        return instr.dtype == DType::f32 ? static_cast<double>(static_cast<float>(instr.literal)) : instr.literal;
+      case Instr::Kind::Index:
+        return wrap(instr.dtype, static_cast<double>(at[instr.dim] * instr.access.strides.at(0) + instr.access.offset));
+      case Instr::Kind::Product:
+        return product;
       case Instr::Kind::Reduce:
         if (!reduced[index]) reduced[index] = reduce(instr, Coordinate(at.begin(), at.begin() + outer_rank));
         return *reduced[index];
@@ -127,9 +136,12 @@ struct Evaluator {
         return apply(instr, args);
       }
       case Instr::Kind::Random: {
-        const auto word = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<std::int64_t>(value(instr.args.at(i), at))); };
+        const auto word = [&](std::size_t i) {
+          return static_cast<std::uint32_t>(static_cast<std::int64_t>(value(instr.args.at(i), at)));
+        };
         const auto element = static_cast<std::uint32_t>(index_of(instr.access, at));
-        return philox4x32_10({element / 4, word(2), static_cast<std::uint32_t>(instr.literal), 0}, {word(0), word(1)})[element % 4];
+        return philox4x32_10({element / 4, word(2), static_cast<std::uint32_t>(instr.literal), 0},
+                             {word(0), word(1)})[element % 4];
       }
     }
     fail(ErrorCode::Internal, "unknown instruction kind");

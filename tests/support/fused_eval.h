@@ -1,6 +1,6 @@
 #pragma once
-// The oracle of kernel tests: a fused kernel computed in double on the host, point by point, straight from the definitions
-// in ir/kernel.h. It shares nothing with code generation.
+// The oracle of kernel tests: a fused kernel computed in double on the host, point by point, straight from the
+// definitions in ir/kernel.h. It shares nothing with code generation.
 #include <cstdint>
 #include <vector>
 

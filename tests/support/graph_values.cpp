@@ -49,7 +49,8 @@ std::string expression(const Graph& graph, ValueId id) {
   for (std::size_t i = 0; i < node.inputs.size(); ++i) text += (i == 0 ? "" : ", ") + expression(graph, node.inputs[i]);
   text += ")";
   std::string attrs;
-  for (const auto& [name, value] : node.attrs.items()) attrs += std::format("{}{}={}", attrs.empty() ? "" : ", ", name, attr_text(value));
+  for (const auto& [name, value] : node.attrs.items())
+    attrs += std::format("{}{}={}", attrs.empty() ? "" : ", ", name, attr_text(value));
   return attrs.empty() ? text : text + "{" + attrs + "}";
 }
 

@@ -21,17 +21,23 @@ constexpr std::uint64_t kCanaryWords = 64;
 
 std::uint32_t to_word(DType dtype, double value) {
   switch (dtype) {
-    case DType::f32: return std::bit_cast<std::uint32_t>(static_cast<float>(value));
-    case DType::boolean: return value != 0 ? 1 : 0;
-    default: return static_cast<std::uint32_t>(static_cast<std::int64_t>(value));
+    case DType::f32:
+      return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    default:
+      return static_cast<std::uint32_t>(static_cast<std::int64_t>(value));
   }
 }
 
 double from_word(DType dtype, std::uint32_t word) {
   switch (dtype) {
-    case DType::f32: return static_cast<double>(std::bit_cast<float>(word));
-    case DType::i32: return static_cast<double>(static_cast<std::int32_t>(word));
-    default: return word;
+    case DType::f32:
+      return static_cast<double>(std::bit_cast<float>(word));
+    case DType::i32:
+      return static_cast<double>(static_cast<std::int32_t>(word));
+    default:
+      return word;
   }
 }
 
@@ -104,8 +110,10 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
                                        .shared_bytes = spec.shared_bytes,
                                        .full_subgroups = spec.needs_subgroups});
     }
-    gpu::DispatchCommand dispatch{.kernel = kernel.get(), .operands = {}, .push = source.push, .groups = groups, .label = spec.variant};
-    for (const Binding& binding : bindings) dispatch.operands.push_back({device_buffer.get(), binding.offset * 4, binding.words * 4});
+    gpu::DispatchCommand dispatch{
+        .kernel = kernel.get(), .operands = {}, .push = source.push, .groups = groups, .label = spec.variant};
+    for (const Binding& binding : bindings)
+      dispatch.operands.push_back({device_buffer.get(), binding.offset * 4, binding.words * 4});
     commands.push_back(std::move(dispatch));
     owners.push_back(kernel);
   }
@@ -122,7 +130,8 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
     std::memcpy(again.data(), readback->mapped(), bytes);
     if (launch > 0) {
       for (std::size_t i = 0; i < data.size(); ++i) {  // not the workspace: its order is free
-        const auto first = static_cast<std::ptrdiff_t>(bindings[i].offset), count = static_cast<std::ptrdiff_t>(bindings[i].words);
+        const auto first = static_cast<std::ptrdiff_t>(bindings[i].offset),
+                   count = static_cast<std::ptrdiff_t>(bindings[i].words);
         if (!std::equal(again.begin() + first, again.begin() + first + count, result.begin() + first)) {
           fail(ErrorCode::Internal, "{} {}: operand {} differs between two launches", spec.family, spec.variant, i);
         }
@@ -142,12 +151,14 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
   }
   for (std::uint64_t i = 0; i < spec.counters; ++i) {
     if (result[bindings[counters].offset + i] != 0) {
-      fail(ErrorCode::Internal, "{} {}: counter {} was left at {}", spec.family, spec.variant, i, result[bindings[counters].offset + i]);
+      fail(ErrorCode::Internal, "{} {}: counter {} was left at {}", spec.family, spec.variant, i,
+           result[bindings[counters].offset + i]);
     }
   }
   OperandData values(data.size());
   for (std::size_t i = 0; i < data.size(); ++i) {
-    for (std::size_t e = 0; e < data[i].size(); ++e) values[i].push_back(from_word(fused.operands[i].dtype, result[bindings[i].offset + e]));
+    for (std::size_t e = 0; e < data[i].size(); ++e)
+      values[i].push_back(from_word(fused.operands[i].dtype, result[bindings[i].offset + e]));
   }
   return values;
 }
@@ -177,9 +188,11 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
   return data;
 }
 
-std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol, double atol) {
+std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol,
+                       double atol) {
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (got[i].size() != want[i].size()) return std::format("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
+    if (got[i].size() != want[i].size())
+      return std::format("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
     std::size_t wrong = 0, first = 0;
     for (std::size_t e = 0; e < want[i].size(); ++e) {
       const double g = got[i][e], w = want[i][e];
@@ -191,8 +204,8 @@ std::string difference(const FusedKernel& kernel, const OperandData& got, const 
       if (!same && wrong++ == 0) first = e;
     }
     if (wrong > 0) {
-      return std::format("operand {}: {} of {} elements differ; element {} is {}, not {}", i, wrong, want[i].size(), first, got[i][first],
-                         want[i][first]);
+      return std::format("operand {}: {} of {} elements differ; element {} is {}, not {}", i, wrong, want[i].size(),
+                         first, got[i][first], want[i][first]);
     }
   }
   return {};

@@ -1,5 +1,6 @@
 #pragma once
-// Runs one KernelSpec on a device, apart from the compiler and the runtime, and compares it with the oracle (fused_eval.h).
+// Runs one KernelSpec on a device, apart from the compiler and the runtime, and compares it with the oracle
+// (fused_eval.h).
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,9 +28,9 @@ class KernelRunner {
     /// Binds a written operand over the memory of the one it may replace (KernelOperand.in_place_of).
     bool in_place = false;
   };
-  /// All operands after one launch. Elements that the kernel does not write come back as they were given. The launch runs twice
-  /// (unless in place) and must give the same bits; words beyond each operand must stay untouched, and counters return to 0:
-  /// else Error(Internal).
+  /// All operands after one launch. Elements that the kernel does not write come back as they were given. The launch
+  /// runs twice (unless in place) and must give the same bits; words beyond each operand must stay untouched, and
+  /// counters return to 0: else Error(Internal).
   OperandData run(const KernelSpec& spec, const OperandData& data, Options options);
   OperandData run(const KernelSpec& spec, const OperandData& data) { return run(spec, data, Options{}); }
   std::uint64_t kernels() const { return kernels_.size(); }
@@ -40,12 +41,13 @@ class KernelRunner {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-/// Data for every operand: f32 drawn from [low, high] and rounded to f32, i32 and u32 integers in [low, high] ([0, high] for u32),
-/// booleans; written operands are filled with a value that no test expects.
+/// Data for every operand: f32 drawn from [low, high] and rounded to f32, i32 and u32 integers in [low, high] ([0,
+/// high] for u32), booleans; written operands are filled with a value that no test expects.
 OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double low = -2, double high = 2);
 
-/// What differs between two data sets by more than atol + rtol * |want| (integers and booleans: at all; NaN equals NaN only):
-/// a message naming the first element and how many there are; empty if nothing does.
-std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol, double atol);
+/// What differs between two data sets by more than atol + rtol * |want| (integers and booleans: at all; NaN equals NaN
+/// only): a message naming the first element and how many there are; empty if nothing does.
+std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol,
+                       double atol);
 
 }  // namespace aeshna::test

@@ -67,7 +67,8 @@ class Generator {
   void fill(Value leaf, double low, double high) {
     HostTensor values(leaf.type());
     for (double& v : values.data) {
-      v = is_float(leaf.dtype()) ? round_to(leaf.dtype(), between(low, high)) : low + below(static_cast<int>(high - low) + 1);
+      v = is_float(leaf.dtype()) ? round_to(leaf.dtype(), between(low, high))
+                                 : low + below(static_cast<int>(high - low) + 1);
     }
     leaves_.insert_or_assign(leaf.node().name, std::move(values));
   }
@@ -157,30 +158,64 @@ class Generator {
   void unary() {
     const Item x = any_float(), small = bounded(x, 3);
     switch (below(24)) {
-      case 0: return keep({-x.v, -x.high, -x.low});
-      case 1: return keep({abs(x.v), 0, x.magnitude()});
-      case 2: return keep({sign(x.v), -1, 1});
-      case 3: return keep(monotone(small, exp(small.v), std::exp));
-      case 4: { const Item p = positive(x); return keep(monotone(p, log(p.v), std::log)); }
-      case 5: { const Item p = positive(x); return keep(monotone(p, log1p(p.v), std::log1p)); }
-      case 6: return keep(monotone(small, expm1(small.v), std::expm1));
-      case 7: { const Item p = positive(x); return keep(monotone(p, sqrt(p.v), std::sqrt)); }
-      case 8: { const Item p = positive(x); return keep({rsqrt(p.v), 1 / std::sqrt(p.high), 1 / std::sqrt(p.low)}); }
-      case 9: { const Item p = positive(x); return keep({recip(p.v), 1 / p.high, 1 / p.low}); }
-      case 10: return keep({sin(x.v), -1, 1});
-      case 11: return keep({cos(x.v), -1, 1});
-      case 12: return keep({tanh(x.v), -1, 1});
-      case 13: return keep({sigmoid(x.v), 0, 1});
-      case 14: return keep({erf(x.v), -1, 1});
-      case 15: return keep({relu(x.v), 0, std::max(x.high, 0.0)});
-      case 16: return keep({silu(x.v), -0.3, std::max(x.high, 0.0)});
-      case 17: return keep({gelu_erf(x.v), -0.2, std::max(x.high, 0.0)});
-      case 18: return keep({gelu_tanh(x.v), -0.2, std::max(x.high, 0.0)});
-      case 19: return keep({softplus(x.v), 0, std::max(x.high, 0.0) + 0.7});
-      case 20: return keep({floor(x.v), x.low - 1, x.high});
-      case 21: return keep({ceil(x.v), x.low, x.high + 1});
-      case 22: return keep({round(x.v), x.low - 1, x.high + 1});
-      default: return options_.stop_gradient ? keep({stop_gradient(x.v), x.low, x.high}) : keep({tanh(x.v), -1, 1});
+      case 0:
+        return keep({-x.v, -x.high, -x.low});
+      case 1:
+        return keep({abs(x.v), 0, x.magnitude()});
+      case 2:
+        return keep({sign(x.v), -1, 1});
+      case 3:
+        return keep(monotone(small, exp(small.v), std::exp));
+      case 4: {
+        const Item p = positive(x);
+        return keep(monotone(p, log(p.v), std::log));
+      }
+      case 5: {
+        const Item p = positive(x);
+        return keep(monotone(p, log1p(p.v), std::log1p));
+      }
+      case 6:
+        return keep(monotone(small, expm1(small.v), std::expm1));
+      case 7: {
+        const Item p = positive(x);
+        return keep(monotone(p, sqrt(p.v), std::sqrt));
+      }
+      case 8: {
+        const Item p = positive(x);
+        return keep({rsqrt(p.v), 1 / std::sqrt(p.high), 1 / std::sqrt(p.low)});
+      }
+      case 9: {
+        const Item p = positive(x);
+        return keep({recip(p.v), 1 / p.high, 1 / p.low});
+      }
+      case 10:
+        return keep({sin(x.v), -1, 1});
+      case 11:
+        return keep({cos(x.v), -1, 1});
+      case 12:
+        return keep({tanh(x.v), -1, 1});
+      case 13:
+        return keep({sigmoid(x.v), 0, 1});
+      case 14:
+        return keep({erf(x.v), -1, 1});
+      case 15:
+        return keep({relu(x.v), 0, std::max(x.high, 0.0)});
+      case 16:
+        return keep({silu(x.v), -0.3, std::max(x.high, 0.0)});
+      case 17:
+        return keep({gelu_erf(x.v), -0.2, std::max(x.high, 0.0)});
+      case 18:
+        return keep({gelu_tanh(x.v), -0.2, std::max(x.high, 0.0)});
+      case 19:
+        return keep({softplus(x.v), 0, std::max(x.high, 0.0) + 0.7});
+      case 20:
+        return keep({floor(x.v), x.low - 1, x.high});
+      case 21:
+        return keep({ceil(x.v), x.low, x.high + 1});
+      case 22:
+        return keep({round(x.v), x.low - 1, x.high + 1});
+      default:
+        return options_.stop_gradient ? keep({stop_gradient(x.v), x.low, x.high}) : keep({tanh(x.v), -1, 1});
     }
   }
 
@@ -188,10 +223,19 @@ class Generator {
     Item a = any_float(), b = partner(a.v.shape());
     if (chance(50)) std::swap(a, b);
     switch (below(9)) {
-      case 0: return keep({a.v + b.v, a.low + b.low, a.high + b.high});
-      case 1: return keep({a.v - b.v, a.low - b.high, a.high - b.low});
-      case 2: { const double m = a.magnitude() * b.magnitude(); return keep({a.v * b.v, -m, m}); }
-      case 3: { b = positive(b); const double m = a.magnitude() / b.low; return keep({a.v / b.v, -m, m}); }
+      case 0:
+        return keep({a.v + b.v, a.low + b.low, a.high + b.high});
+      case 1:
+        return keep({a.v - b.v, a.low - b.high, a.high - b.low});
+      case 2: {
+        const double m = a.magnitude() * b.magnitude();
+        return keep({a.v * b.v, -m, m});
+      }
+      case 3: {
+        b = positive(b);
+        const double m = a.magnitude() / b.low;
+        return keep({a.v / b.v, -m, m});
+      }
       case 4: {
         a = bounded(positive(a), 4);
         if (a.low < 0.25) a = {a.v + 0.25, a.low + 0.25, a.high + 0.25};
@@ -202,10 +246,16 @@ class Generator {
         b = bounded(b, 2);
         return keep({pow(a.v, b.v), 0, 16});
       }
-      case 5: return keep({maximum(a.v, b.v), std::max(a.low, b.low), std::max(a.high, b.high)});
-      case 6: return keep({minimum(a.v, b.v), std::min(a.low, b.low), std::min(a.high, b.high)});
-      case 7: b = positive(b); return keep({mod(a.v, b.v), 0, b.high});
-      default: b = positive(b); return keep({fmod(a.v, b.v), -b.high, b.high});
+      case 5:
+        return keep({maximum(a.v, b.v), std::max(a.low, b.low), std::max(a.high, b.high)});
+      case 6:
+        return keep({minimum(a.v, b.v), std::min(a.low, b.low), std::min(a.high, b.high)});
+      case 7:
+        b = positive(b);
+        return keep({mod(a.v, b.v), 0, b.high});
+      default:
+        b = positive(b);
+        return keep({fmod(a.v, b.v), -b.high, b.high});
     }
   }
 
@@ -213,31 +263,46 @@ class Generator {
     const Item x = any_float();
     const double c = one_of<double>({1, -1, 0, 0.5, 2, -3});
     switch (below(4)) {
-      case 0: return keep({x.v + c, x.low + c, x.high + c});
-      case 1: return keep({c - x.v, c - x.high, c - x.low});
-      case 2: { const double m = x.magnitude() * std::fabs(c); return keep({x.v * c, -m, m}); }
-      default: return keep({clamp(x.v, -1, 0.75), std::max(x.low, -1.0), std::min(std::max(x.high, -1.0), 0.75)});
+      case 0:
+        return keep({x.v + c, x.low + c, x.high + c});
+      case 1:
+        return keep({c - x.v, c - x.high, c - x.low});
+      case 2: {
+        const double m = x.magnitude() * std::fabs(c);
+        return keep({x.v * c, -m, m});
+      }
+      default:
+        return keep({clamp(x.v, -1, 0.75), std::max(x.low, -1.0), std::min(std::max(x.high, -1.0), 0.75)});
     }
   }
 
   void logic() {
     const Item a = any_float(), b = partner(a.v.shape()), p = any_bool();
     switch (below(11)) {
-      case 0: return keep({less(a.v, b.v), 0, 1});
-      case 1: return keep({less_equal(a.v, b.v), 0, 1});
-      case 2: return keep({greater(a.v, b.v), 0, 1});
-      case 3: return keep({greater_equal(a.v, b.v), 0, 1});
-      case 4: return keep({chance(50) ? equal(a.v, b.v) : not_equal(a.v, b.v), 0, 1});
-      case 5: return keep({is_finite(a.v), 0, 1});
-      case 6: return keep({logical_not(p.v), 0, 1});
+      case 0:
+        return keep({less(a.v, b.v), 0, 1});
+      case 1:
+        return keep({less_equal(a.v, b.v), 0, 1});
+      case 2:
+        return keep({greater(a.v, b.v), 0, 1});
+      case 3:
+        return keep({greater_equal(a.v, b.v), 0, 1});
+      case 4:
+        return keep({chance(50) ? equal(a.v, b.v) : not_equal(a.v, b.v), 0, 1});
+      case 5:
+        return keep({is_finite(a.v), 0, 1});
+      case 6:
+        return keep({logical_not(p.v), 0, 1});
       case 7: {
         const Value q = new_bool(p.v.shape()).v;
         const int kind = below(3);
         return keep({kind == 0 ? logical_and(p.v, q) : kind == 1 ? logical_or(p.v, q) : logical_xor(p.v, q), 0, 1});
       }
-      case 8: return keep({cast(p.v, DType::f32), 0, 1});
+      case 8:
+        return keep({cast(p.v, DType::f32), 0, 1});
       default: {
-        const Value condition = broadcastable(p.v.shape(), broadcast_shapes(a.v.shape(), b.v.shape())) ? p.v : less(a.v, b.v);
+        const Value condition =
+            broadcastable(p.v.shape(), broadcast_shapes(a.v.shape(), b.v.shape())) ? p.v : less(a.v, b.v);
         return keep({select(condition, a.v, b.v), std::min(a.low, b.low), std::max(a.high, b.high)});
       }
     }
@@ -251,11 +316,18 @@ class Generator {
     }
     const Item x = pick(ints_);
     switch (below(5)) {
-      case 0: return keep({cast(x.v, DType::f32), x.low, x.high});
-      case 1: return keep({clamp(x.v + 3, 0, 9), 0, 9});
-      case 2: return keep({mod(x.v * 5, 7), 0, 6});
-      case 3: return keep({less(x.v, 4), 0, 1});
-      default: { const Item f = any_float(); return keep({cast(f.v, DType::i32), f.low - 1, f.high + 1}); }
+      case 0:
+        return keep({cast(x.v, DType::f32), x.low, x.high});
+      case 1:
+        return keep({clamp(x.v + 3, 0, 9), 0, 9});
+      case 2:
+        return keep({mod(x.v * 5, 7), 0, 6});
+      case 3:
+        return keep({less(x.v, 4), 0, 1});
+      default: {
+        const Item f = any_float();
+        return keep({cast(f.v, DType::i32), f.low - 1, f.high + 1});
+      }
     }
   }
 
@@ -276,20 +348,28 @@ class Generator {
     double n = 1;
     for (const std::int64_t axis : axes) n *= static_cast<double>(shape[static_cast<int>(axis)]);
     switch (below(8)) {
-      case 0: return keep({sum(x.v, axes, keepdims), n * x.low, n * x.high});
-      case 1: return keep({mean(x.v, axes, keepdims), x.low, x.high});
-      case 2: return keep({reduce_max(x.v, axes, keepdims), x.low, x.high});
-      case 3: return keep({reduce_min(x.v, axes, keepdims), x.low, x.high});
+      case 0:
+        return keep({sum(x.v, axes, keepdims), n * x.low, n * x.high});
+      case 1:
+        return keep({mean(x.v, axes, keepdims), x.low, x.high});
+      case 2:
+        return keep({reduce_max(x.v, axes, keepdims), x.low, x.high});
+      case 3:
+        return keep({reduce_min(x.v, axes, keepdims), x.low, x.high});
       case 4: {
         const Value near_one = tanh(x.v) * 0.05 + 1;
         return n > 40 ? keep({near_one, 0.9, 1.1}) : keep({prod(near_one, axes, keepdims), 0, 7});
       }
-      case 5: return keep({logsumexp(x.v, axes, keepdims), x.low + std::log(n), x.high + std::log(n)});
-      case 6: return keep({sum(float_of_rank(0).v, {}, keepdims), -kMaxMagnitude * kMaxElements, kMaxMagnitude * kMaxElements});  // empty ones too
+      case 5:
+        return keep({logsumexp(x.v, axes, keepdims), x.low + std::log(n), x.high + std::log(n)});
+      case 6:
+        return keep({sum(float_of_rank(0).v, {}, keepdims), -kMaxMagnitude * kMaxElements,
+                     kMaxMagnitude * kMaxElements});  // empty ones too
       default: {
         if (shape.rank() == 0) return;
         const int axis = below(shape.rank());
-        return keep({chance(50) ? argmax(x.v, axis, keepdims) : argmin(x.v, axis, keepdims), 0, static_cast<double>(shape[axis])});
+        return keep({chance(50) ? argmax(x.v, axis, keepdims) : argmin(x.v, axis, keepdims), 0,
+                     static_cast<double>(shape[axis])});
       }
     }
   }
@@ -351,7 +431,8 @@ class Generator {
     const Shape shape = x.v.shape();
     const auto same = [&](Value v) { keep({v, x.low, x.high}); };
     switch (below(6)) {
-      case 0: return same(reshape(x.v, reshaped(shape)));
+      case 0:
+        return same(reshape(x.v, reshaped(shape)));
       case 1: {
         Ints axes;
         for (int d = 0; d < shape.rank(); ++d) axes.insert(axes.begin() + below(d + 1), d);
@@ -445,7 +526,11 @@ class Generator {
 
   void outputs() {
     const int n = 1 + below(3);
-    for (int i = 0; i < n; ++i) g_.output(std::format("y{}", i), floats_[floats_.size() - 1 - static_cast<std::size_t>(below(static_cast<int>(std::min<std::size_t>(floats_.size(), 6))))].v);
+    for (int i = 0; i < n; ++i)
+      g_.output(std::format("y{}", i),
+                floats_[floats_.size() - 1 -
+                        static_cast<std::size_t>(below(static_cast<int>(std::min<std::size_t>(floats_.size(), 6))))]
+                    .v);
     if (!ints_.empty()) g_.output("int", pick(ints_).v);
     if (!bools_.empty()) g_.output("bool", pick(bools_).v);
     if (options_.loss) {
@@ -460,7 +545,8 @@ class Generator {
     for (const Node& node : g_.nodes()) {  // states that random ops made
       if (is_state(node) && !leaves_.contains(node.name)) {
         HostTensor zero(node.results[0]);
-        if (node.name == "aeshna.seed") zero.data = {static_cast<double>(seed_ & 0xFFFFFFFFu), static_cast<double>(seed_ >> 32)};
+        if (node.name == "aeshna.seed")
+          zero.data = {static_cast<double>(seed_ & 0xFFFFFFFFu), static_cast<double>(seed_ >> 32)};
         leaves_.emplace(node.name, std::move(zero));
       }
     }
@@ -512,12 +598,24 @@ double distance_to_jump(const Node& node, const std::vector<const HostTensor*>& 
   } else if (node.op->kind == OpKind::Pointwise && node.op->pointwise.boolean_result && in.size() == 2) {
     // Differences on the broadcast grid, by the op that makes them.
     HostTensor difference({DType::f32, out.type.shape});
-    const Node sub{.op = &find_op("sub"), .inputs = {}, .attrs = {}, .results = {difference.type}, .name = {}, .line = {}, .origins = {}};
+    const Node sub{.op = &find_op("sub"),
+                   .inputs = {},
+                   .attrs = {},
+                   .results = {difference.type},
+                   .name = {},
+                   .line = {},
+                   .origins = {}};
     sub.op->eval(EvalContext{sub, in, {&difference, 1}});
     for (const double d : difference.data) note(std::fabs(d));
   } else if (op == "mod" || op == "fmod") {
     HostTensor quotient({DType::f32, out.type.shape});
-    const Node div{.op = &find_op("div"), .inputs = {}, .attrs = {}, .results = {quotient.type}, .name = {}, .line = {}, .origins = {}};
+    const Node div{.op = &find_op("div"),
+                   .inputs = {},
+                   .attrs = {},
+                   .results = {quotient.type},
+                   .name = {},
+                   .line = {},
+                   .origins = {}};
     div.op->eval(EvalContext{div, in, {&quotient, 1}});
     for (const double q : quotient.data) note(to_integer(q));
   } else if (op == "argmax" || op == "argmin") {
@@ -537,7 +635,8 @@ RandomGraph random_graph(std::uint64_t seed, const RandomGraphOptions& options) 
 }
 
 Expectation expectation(const Graph& graph, const TensorMap& leaves) {
-  const InterpreterResult exact = interpret(graph, leaves, Rounding::Exact, true), rounded = interpret(graph, leaves, Rounding::Storage, true);
+  const InterpreterResult exact = interpret(graph, leaves, Rounding::Exact, true),
+                          rounded = interpret(graph, leaves, Rounding::Storage, true);
   Expectation result;
   std::vector<bool> undecided(graph.nodes().size(), false);
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {

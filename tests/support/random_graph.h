@@ -11,9 +11,9 @@
 namespace aeshna::test {
 
 struct RandomGraphOptions {
-  int ops = 25;       ///< about how many calls of op functions
-  bool loss = true;   ///< an output "loss": a scalar that depends on a trainable parameter
-  bool random = true; ///< with random_uniform and random_normal
+  int ops = 25;               ///< about how many calls of op functions
+  bool loss = true;           ///< an output "loss": a scalar that depends on a trainable parameter
+  bool random = true;         ///< with random_uniform and random_normal
   bool stop_gradient = true;  ///< false: so that gradients equal differences
 };
 

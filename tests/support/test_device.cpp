@@ -8,8 +8,10 @@
 namespace aeshna::test {
 
 const TestDevice& test_device() {
-  static const TestDevice opened = [] {
-    TestDevice result;
+  // Never destroyed: at exit the validation layer's own statics may already be gone.
+  static const TestDevice* const opened = [] {
+    auto* const test = new TestDevice;
+    TestDevice& result = *test;
     const char* validation = std::getenv("AESHNA_TEST_VALIDATION");
     try {
       result.device.emplace(DeviceRequest{
@@ -18,9 +20,9 @@ const TestDevice& test_device() {
       if (e.code() != ErrorCode::NoDevice) throw;  // a driver that is present must open
       result.why = e.what();
     }
-    return result;
+    return test;
   }();
-  return opened;
+  return *opened;
 }
 
 }  // namespace aeshna::test
