@@ -67,9 +67,14 @@ nlohmann::json measure(const Device& device, const Model& model) {
   std::ranges::sort(ahead);
   std::printf("%-24s compile %7.1f ms   step, loss read each time %8.1f us   steps run ahead %8.1f us   loss %.4f\n",
               model.name.c_str(), compile_ms, read[kSamples / 2], ahead[kSamples / 2], loss);
-  std::fflush(stdout);
   nlohmann::json stages = nlohmann::json::object();
-  for (const auto& t : session.compile_times()) stages[t.stage] = t.seconds * 1000;
+  std::printf("%-24s", "  compile stages over 1 ms");
+  for (const auto& t : session.compile_times()) {
+    stages[t.stage] = t.seconds * 1000;
+    if (t.seconds > 1e-3) std::printf("  %s %.1f ms", t.stage.c_str(), t.seconds * 1000);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
   return {{"model", model.name}, {"compile_ms", compile_ms}, {"compile_stages_ms", stages},
           {"read_us", read[kSamples / 2]}, {"ahead_us", ahead[kSamples / 2]}, {"read_samples_us", read}, {"ahead_samples_us", ahead}};
 }

@@ -34,7 +34,8 @@ if(MSVC)
 else()
   # No contraction of a*b+c: the interpreter, the oracle and the device agree on what is rounded.
   target_compile_options(aeshna_flags INTERFACE -Wall -Wextra -Wpedantic -ffp-contract=off
-                                                -ffunction-sections -fdata-sections)
+                                                -ffunction-sections -fdata-sections
+                                                "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   if(AESHNA_WERROR)
     target_compile_options(aeshna_flags INTERFACE -Werror)
   endif()

@@ -135,7 +135,8 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
   return bytes;
 }
 
-void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts) {
+void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
+                       Durable durable) {
   std::error_code status_error;
   // Through a symbolic link the file it points at is replaced, not the link.
   const bool link = std::filesystem::is_symlink(path, status_error);
@@ -157,12 +158,12 @@ void write_file_atomic(const std::filesystem::path& path, std::span<const std::s
   for (const auto part : parts) {
     if (!part.empty() && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) give_up(errno);
   }
-  if (std::fflush(file.get()) != 0 || !sync_to_disk(file.get())) give_up(errno);
+  if (std::fflush(file.get()) != 0 || (durable == Durable::Yes && !sync_to_disk(file.get()))) give_up(errno);
   if (std::fclose(file.release()) != 0) give_up(errno);
   std::error_code renamed;
   std::filesystem::rename(temporary, target, renamed);
   if (renamed) give_up(renamed.value());
-  sync_directory(directory);
+  if (durable == Durable::Yes) sync_directory(directory);
 }
 
 }  // namespace aeshna

@@ -36,8 +36,10 @@ class ByteReader {
 
 /// Whole file; Error(Io/NotFound) names path and reason. `limit` bounds the size (Error(LimitExceeded)).
 std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t limit = UINT64_MAX);
+enum class Durable : bool { No, Yes };  ///< No: not flushed to disk; for caches whose entries are verified when read
 /// Writes to a temporary file in the same directory, flushes it to disk and renames it over `path`. On any failure (full disk
 /// included) the old file is untouched, the temporary one is removed, and Error(Io) names path and reason.
-void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts);
+void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
+                       Durable durable = Durable::Yes);
 
 }  // namespace aeshna

@@ -29,6 +29,8 @@ class SpirvCache {
   explicit SpirvCache(std::filesystem::path directory);
   /// From memory, from disk, or compiled and stored.
   std::vector<std::uint32_t> get(const KernelSource& source, std::string_view name);
+  /// True if nothing is stored on disk.
+  bool empty() const;
   struct Stats {
     std::uint64_t memory_hits = 0, disk_hits = 0, compiled = 0, corrupt = 0;
   };

@@ -326,8 +326,12 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     for (std::size_t i = 0; i < types.size(); ++i) {
       parameters += std::format("{}{} {}", i == 0 ? "" : ", ", glsl_type(types[i], lanes), "abc"[i]);
     }
-    functions_ +=
-        std::format("{} {}({}) {{ return {}; }}\n", glsl_type(instr.dtype, lanes), name, parameters, expression);
+    // Without contraction: a value that several kernels or passes recompute must come out the same to the bit, else a maximum is
+    // not equal to any of its elements.
+    const std::string_view type = glsl_type(instr.dtype, lanes);
+    functions_ += instr.dtype == DType::f32
+                      ? std::format("{0} {1}({2}) {{ precise {0} r = {3}; return r; }}\n", type, name, parameters, expression)
+                      : std::format("{} {}({}) {{ return {}; }}\n", type, name, parameters, expression);
   };
 
   std::string expression;

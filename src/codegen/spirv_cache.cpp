@@ -54,7 +54,7 @@ void write_entry(const std::filesystem::path& path, std::string_view key, const 
                                               std::as_bytes(std::span(words))};
   std::error_code ignored;
   std::filesystem::create_directories(path.parent_path(), ignored);
-  write_file_atomic(path, parts);
+  write_file_atomic(path, parts, Durable::No);  // the hash tells a torn file
 }
 
 }  // namespace
@@ -124,6 +124,12 @@ std::vector<std::uint32_t> SpirvCache::get(const KernelSource& source, std::stri
     impl_->entries.erase(source.key);
     throw;
   }
+}
+
+bool SpirvCache::empty() const {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator entries(impl_->directory, ignored);
+  return impl_->directory.empty() || entries == std::filesystem::directory_iterator();
 }
 
 SpirvCache::Stats SpirvCache::stats() const {

@@ -99,28 +99,35 @@ class Fuser {
     return true;
   }
 
-  /// Values seen from outside, and which value's placement holds each: an output that is a reshape of a stored value shares its
-  /// memory; any other movement node seen from outside gets a kernel of its own.
+  /// Values seen from outside, and which value's placement holds each. A reshape of a stored value that nobody else sees from
+  /// outside shares its memory; any other movement node seen from outside gets a kernel of its own.
   void mark_external() {
-    const auto mark = [&](ValueId value, std::optional<NodeId> leaf) {
-      NodeId root = value.node;
-      while (graph_.node(root).op->movement == MovementKind::Reshape && !forced_[root]) root = graph_.node(root).inputs[0].node;
-      const Node& node = graph_.node(value.node);
-      if (node.op->kind == OpKind::Leaf) return;  // the planner copies it
-      const bool aliases = fusion_ && root != value.node && is_compute(graph_.node(root)) && !state_.external[root] &&
-                           state_.storage[root].node == root;
-      if (aliases) {
-        state_.storage[root] = value;
-        state_.external[root] = true;
-        if (leaf) state_.assigned_to[value.node] = *leaf;
-        return;
-      }
-      if (root != value.node && state_.storage[root] == value) return;  // the same alias twice
-      state_.external[value.node] = true;
-      if (leaf) state_.assigned_to[value.node] = *leaf;
+    struct Seen {
+      ValueId value;
+      std::optional<NodeId> leaf;  // it is assigned to
     };
-    for (const NodeId assign : graph_.assigns()) mark(graph_.node(assign).inputs[1], graph_.node(assign).inputs[0].node);
-    for (const auto& output : graph_.outputs()) mark(output.value, std::nullopt);
+    std::vector<Seen> seen;
+    for (const NodeId id : graph_.assigns()) seen.push_back({graph_.node(id).inputs[1], graph_.node(id).inputs[0].node});
+    for (const auto& output : graph_.outputs()) seen.push_back({output.value, std::nullopt});
+    const auto root_of = [&](NodeId node) {
+      while (graph_.node(node).op->movement == MovementKind::Reshape && !forced_[node]) node = graph_.node(node).inputs[0].node;
+      return node;
+    };
+    for (const bool reshapes : {false, true}) {  // a value seen as it is keeps its own memory
+      for (const auto& [value, leaf] : seen) {
+        if (graph_.node(value.node).op->kind == OpKind::Leaf) continue;  // the planner copies it
+        const NodeId root = root_of(value.node);
+        if ((root != value.node) != reshapes || state_.external[value.node]) continue;
+        if (leaf) state_.assigned_to[value.node] = *leaf;
+        const bool shares = reshapes && fusion_ && is_compute(graph_.node(root)) && !state_.external[root];
+        if (shares) {
+          state_.storage[root] = value;
+          state_.external[root] = true;
+        } else if (!reshapes || state_.storage[root] != value) {
+          state_.external[value.node] = true;
+        }
+      }
+    }
   }
 
   /// A cheap function of at most one tensor that is in memory anyway: computed where it is used.

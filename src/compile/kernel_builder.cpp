@@ -276,7 +276,7 @@ struct Builder {
       case MovementKind::Pad: {
         const auto& before = node.attrs.get<std::vector<std::int64_t>>("before");
         const auto padded = map_pad(map, before, graph.type(source).shape, *context.extents);
-        if (!padded) give_up("padding seen through a merged dimension", self);
+        if (!padded) give_up("padding seen through a merged dimension", inside(self) ? source_to_materialise(source.node) : self);
         return guarded(context, source, *padded, node.attrs.get<double>("value"), node.results[0].dtype);
       }
       case MovementKind::Concat: {
@@ -290,7 +290,9 @@ struct Builder {
           std::vector<std::int64_t> before(map.axes.size(), 0);
           before[axis] = start;
           const auto shifted = map_pad(map, before, part, *context.extents);
-          if (!shifted) give_up("concatenation seen through a merged dimension", self);
+          if (!shifted) {
+            give_up("concatenation seen through a merged dimension", inside(self) ? source_to_materialise(node.inputs[i].node) : self);
+          }
           if (shifted->never) continue;
           IndexMap part_map = shifted->map;
           part_map.guards.insert(part_map.guards.end(), shifted->guards.begin(), shifted->guards.end());

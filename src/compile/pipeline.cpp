@@ -61,7 +61,7 @@ void run_schedule(Compilation& c) { schedule(c); }
 void run_codegen(Compilation& c) {
   std::map<std::string, std::uint32_t> known;
   for (PlanStep& step : c.plan.steps) {
-    if (step.kind != PlanStep::Kind::Dispatch) continue;
+    if (step.kind != PlanStep::Kind::Dispatch || step.spec.workgroups == 0) continue;
     KernelSource source = generate(step.spec, c.caps);
     step.push = std::move(source.push);
     const auto [entry, fresh] = known.try_emplace(source.key, static_cast<std::uint32_t>(c.plan.kernels.size()));

@@ -56,7 +56,7 @@ struct PlanStep {
   Segment segment = Segment::Forward;
   std::uint32_t group = 0;  ///< barrier group; non-decreasing; a barrier stands between different groups
   KernelSpec spec;          ///< Dispatch
-  std::uint32_t kernel = 0; ///< Dispatch: index into Plan.kernels
+  std::uint32_t kernel = 0; ///< Dispatch with workgroups: index into Plan.kernels
   std::vector<std::uint32_t> push;
   std::vector<PlanOperand> operands;  ///< Dispatch: in binding order (workspace, counters last); Copy: source, destination
 };

@@ -75,7 +75,7 @@ class Printer {
   void kernels() {
     std::map<std::pair<std::uint32_t, std::string>, std::uint32_t> uses;
     for (const PlanStep& step : plan_.steps) {
-      if (step.kind == PlanStep::Kind::Dispatch) ++uses[{step.kernel, kernel_name(step)}];
+      if (step.kind == PlanStep::Kind::Dispatch && step.spec.workgroups > 0) ++uses[{step.kernel, kernel_name(step)}];
     }
     line("\nkernels");
     for (const auto& [kernel, count] : uses) {

@@ -1,8 +1,9 @@
 // C[batch, m, n] = epilogue(sum over k of A[batch, m, k] * B[batch, k, n]): one workgroup computes a BM x BN tile of C, or,
 // with SPLIT, its share of the sum over k; one thread computes TM x TN of it.
 //
-// Constants: BM, BN, BK the tile; TM, TN per thread (1 or multiples of 4; TN of 4); THREADS = BM / TM * BN / TN; STAGES 1 or 2 copies of the tile in shared memory;
-// LANES_X x LANES_Y (even) the threads of a block that reads neighbouring quads; BAND how many tile rows are walked together;
+// Constants: BM, BN, BK the tile; TM, TN per thread (1 or multiples of 4; TN of 4); THREADS = BM / TM * BN / TN; STAGES 1 or 2
+// copies of the tile in shared memory; LANES_X x LANES_Y (even) the threads of a block that reads neighbouring quads; BAND how
+// many tile rows are walked together;
 // SPLIT 1: PARTS workgroups share a tile's sum; EPILOGUE_VEC 1: four columns per epilogue; EPILOGUE_STAGED 1: the epilogue
 // is long, so the accumulators pass through shared memory and its code stands in a loop instead of once per accumulator.
 // Hooks: set_batch(batch), the loads of matmul_operand.glsl, and epilogue_vec(m, n, vec4) or epilogue(m, n, float).
@@ -54,7 +55,8 @@ void main() {
 #else
   const uint tile = group;
 #endif
-  // Tiles are walked in bands of BAND rows, down each column of a band: concurrent workgroups share rows of A and columns of B in cache.
+  // Tiles are walked in bands of BAND rows, down each column of a band: concurrent workgroups share rows of A and columns of B
+  // in cache.
   const uint tiles_m = (ROWS + BM - 1) / BM, tiles_n = (COLS + BN - 1) / BN;
   const uint batch = tile / (tiles_m * tiles_n);
   const uint tile_of_batch = tile - batch * (tiles_m * tiles_n);
@@ -66,7 +68,8 @@ void main() {
   set_batch(batch);
 
   const uint block = thread / (LANES_X * LANES_Y), lane = thread % (LANES_X * LANES_Y);
-  // Each lane has a neighbour that reads the same quad of A, and one that reads the same quad of B: such vec4 reads take half as long.
+  // Each lane has a neighbour that reads the same quad of A, and one that reads the same quad of B: such reads of vec4 take half
+  // as long on devices that serve 16 lanes at a time.
   const uint tr = block / (COL_THREADS / LANES_X) * LANES_Y + lane / (2 * LANES_X) * 2 + lane % 2;
   const uint tc = block % (COL_THREADS / LANES_X) * LANES_X + lane / 2 % LANES_X;
 

@@ -1,6 +1,7 @@
 #include "runtime/initial.h"
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/fail.h"
@@ -64,6 +65,14 @@ Literal initial_value(const Node& leaf, std::uint64_t seed) {
     }
     internal_error("unknown initialiser");
   };
+  if (type.dtype == DType::f32) {  // the usual case, without a copy in doubles
+    std::vector<std::byte> bytes(count * sizeof(float));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<float>(draw());
+      std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+    }
+    return Literal(type, std::move(bytes));
+  }
   std::vector<double> values(count);
   for (double& value : values) value = draw();
   return Literal::from_doubles(type, values);

@@ -20,12 +20,17 @@ std::string cache_key(const PlanKernel& kernel, std::uint32_t push_bytes) {
 std::vector<std::uint32_t> push_sizes(const Plan& plan) {
   std::vector<std::uint32_t> bytes(plan.kernels.size());
   for (const PlanStep& step : plan.steps) {
-    if (step.kind == PlanStep::Kind::Dispatch) bytes.at(step.kernel) = static_cast<std::uint32_t>(step.push.size() * 4);
+    if (step.kind == PlanStep::Kind::Dispatch && step.spec.workgroups > 0)
+      bytes.at(step.kernel) = static_cast<std::uint32_t>(step.push.size() * 4);
   }
   return bytes;
 }
 
 }  // namespace
+
+KernelCache::KernelCache(std::filesystem::path directory) : spirv_(std::move(directory)) {
+  if (spirv_.empty()) warm_up_glslang();  // kernels will be compiled: its set-up goes on beside the rest
+}
 
 std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanKernel& kernel,
                                                 std::uint32_t push_bytes) {

@@ -18,7 +18,7 @@ namespace aeshna {
 class KernelCache {
  public:
   /// SPIR-V is kept in `directory`; an empty path keeps it in memory.
-  explicit KernelCache(std::filesystem::path directory) : spirv_(std::move(directory)) {}
+  explicit KernelCache(std::filesystem::path directory);
   /// One device kernel per kernel of the plan, in order; those that are missing are compiled on up to `threads`
   /// threads.
   std::vector<std::shared_ptr<gpu::Kernel>> get(gpu::Device& device, const Plan& plan, int threads);

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <set>
 
+#include "base/env.h"
 #include "base/fail.h"
-#include "codegen/codegen.h"
 #include "compile/reserved.h"
 #include "ir/leaf.h"
 #include "ir/rebuild.h"
@@ -77,7 +77,6 @@ Session::Impl::Impl(const Graph& user_graph, const Weights& shared_weights, Comp
   if (training() && options.update && !options.optimizer) options.optimizer = Adam{};
   if (!(options.chunk_ms > 0))
     fail(ErrorCode::InvalidArgument, "[compile] chunk_ms must be > 0, found {}", options.chunk_ms);
-  warm_up_glslang();
   graph = clone(user_graph);
   plan = compile_plan(*graph, pipeline_options(options), device().caps());
   for (const StageTime& time : plan.times) times.push_back({time.stage, time.milliseconds / 1000});
@@ -85,7 +84,8 @@ Session::Impl::Impl(const Graph& user_graph, const Weights& shared_weights, Comp
     weights.add(*graph);
     weights.add(*plan.graph);
   });
-  timed(times, "buffers and kernels", [&] { build(); });
+  timed(times, "buffers", [&] { build(); });
+  timed(times, "kernels", [&] { kernels = weights.impl().kernels->get(device(), plan, env_threads()); });
   timed(times, "record", [&] { record(); });
   resync();
 }

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "base/checked.h"
-#include "base/env.h"
 #include "base/fail.h"
 #include "compile/reserved.h"
 #include "ir/leaf.h"
@@ -174,7 +173,6 @@ void Session::Impl::build() {
     if (leaf.name != reserved::status)
       assigned[static_cast<std::size_t>(node.segment)].push_back(&store.find(leaf.name));
   }
-  kernels = store.kernels->get(dev, plan, env_threads());
 }
 
 }  // namespace aeshna

@@ -1,6 +1,6 @@
 #pragma once
 // What stands behind Session. Split by idea:
-//   session_build.cpp   plan -> buffers and kernels on the device
+//   session_build.cpp   plan -> buffers on the device
 //   session_record.cpp  plan -> command lists, recorded once
 //   session_step.cpp    one step: a submission of recorded lists; bad steps
 //   session_io.cpp      inputs and outputs

@@ -477,7 +477,8 @@ TEST(MatmulChoice, VectorLoadsOnlyWhereAligned) {
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "A_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "EPILOGUE_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 8, .gap = 1}, "B_SPREAD"), 1);
-  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .b = Layout::Columns}, "B_SPREAD"), 0);  // whole quads of columns are stored
+  EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .b = Layout::Columns}, "B_SPREAD"),
+            0);  // whole quads of columns are stored
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .b = Layout::Columns}, "EPILOGUE_VEC"), 1);
   EXPECT_EQ(constant({.m = 6, .n = 8, .k = 8, .a = Layout::Columns}, "A_VEC"), 0);
   EXPECT_EQ(constant({.m = 8, .n = 8, .k = 6, .a = Layout::Columns}, "A_VEC"), 1);

@@ -118,7 +118,7 @@ void Core::save_pipeline_cache() {
     const std::vector<std::byte> file = encode_pipeline_cache(data, native.plan.cache_key);
     std::filesystem::create_directories(path.parent_path());
     const std::span<const std::byte> parts[] = {file};
-    write_file_atomic(path, parts);
+    write_file_atomic(path, parts, Durable::No);
   } catch (const std::exception& e) {  // a cache is a convenience: full disks and read-only homes are no errors
     log(LogLevel::Warning, "pipeline cache not saved: {}", e.what());
   }
