@@ -181,7 +181,7 @@ class Checker {
     for (const PlanOperand& operand : step.operands) {
       if (operand.placement >= plan_.placements.size()) {
         found("{} has an operand without placement", name(i));
-        continue;
+        return;
       }
       const Placement& p = plan_.placements[operand.placement];
       if (operand.offset > p.bytes || operand.bytes > p.bytes - operand.offset)

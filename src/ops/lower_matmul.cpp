@@ -19,7 +19,7 @@ namespace {
 
 constexpr TileVariant kTiles[] = {
     {16, 16, 8, 1, 4, 1},  {16, 16, 16, 1, 4, 2},  {32, 32, 16, 4, 4, 2},  {32, 64, 16, 4, 4, 2},
-    {64, 64, 16, 8, 4, 2}, {64, 128, 16, 8, 8, 2}, {128, 128, 8, 8, 8, 2}, {128, 128, 16, 8, 8, 2},
+    {64, 64, 16, 8, 4, 2}, {64, 128, 16, 8, 8, 2}, {128, 128, 16, 8, 8, 1},
 };
 /// Threads 8 x 8, 64 and 128 exist for small devices and small depths.
 constexpr GemvVariant kGemvs[] = {{8, 8, 1},  {32, 8, 1}, {8, 32, 1},  {8, 32, 4},
@@ -119,7 +119,6 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
 
 constexpr double kLaunch = 1800;      ///< first loads, index arithmetic, epilogue of a workgroup
 constexpr double kStep = 190;         ///< what a step of depth does not hide: barrier, latencies
-constexpr double kSingleStage = 300;  ///< more of it, where a step stores where the last one read
 constexpr double kCacheBytes = 17;  ///< bytes per cycle from the last-level cache, per multiprocessor, all of them busy
 constexpr double kScalarLoad = 5;   ///< per warp-wide load of single elements
 constexpr double kStoreBytes = 9;   ///< bytes of the result per cycle and multiprocessor
@@ -153,7 +152,7 @@ double tile_cycles(const Product& product, const Caps& caps, const TileVariant& 
     const double multiply = resident * v.bm * v.bn * v.bk / 128.0;
     const double elements = resident * v.bk * (v.bm + v.bn);
     const double loads = elements * 4.0 / kCacheBytes + (scalar_loads ? elements / 32.0 * kScalarLoad : 0.0);
-    const double step = multiply + loads + kStep + (v.stages == 1 ? kSingleStage : 0.0);
+    const double step = multiply + loads + kStep;
     return steps * step + kLaunch + resident * v.bm * v.bn * 4.0 / kStoreBytes;
   });
   if (parts > 1) cycles += kSplitTail + (parts + 1.0) * v.bm * v.bn * 4.0 / kTailBytes;

@@ -96,6 +96,10 @@ std::vector<Expr> pow_rule(const Grad& g) {
   return {where(apply("equal", {g.b, g.b.number(0)}), 0, da), where(flat, 0, g.dy * g.y * apply("log", {g.a}))};
 }
 
+/// Of mod and fmod: the whole number of times that b was taken off. From the remainder, which is exact, and not as floor(a / b):
+/// devices may round a division to either side of a whole number.
+std::vector<Expr> mod_rule(const Grad& g) { return {g.dy, -(g.dy * apply("round", {(g.a - g.y) / g.b}))}; }
+
 std::vector<Expr> gelu_erf_rule(const Grad& g) {
   const Expr cdf = 0.5 * (1.0 + apply("erf", {g.a * (1 / kSqrt2)}));
   const Expr pdf = kInvSqrt2Pi * apply("exp", {g.a * g.a * -0.5});
@@ -204,14 +208,11 @@ const std::vector<Row>& rows() {
       "((b == 0 || b == -1) ? 0 : (a - a / ((b == 0 || b == -1) ? 1 : b) * b) + "
       "(((a - a / ((b == 0 || b == -1) ? 1 : b) * b) != 0 && (a ^ b) < 0) ? b : 0))",
       "(b == 0u ? 0u : a % max(b, 1u))", "", AE_EVAL(floor_mod(a, b)), int_mod, false, 6},
-     AE_RULE(g.dy, -(g.dy * apply("floor", {g.a / g.b}))), 0.5, 3, 4e-6},
+     mod_rule, 0.5, 3, 4e-6},
     {"fmod", "a - b * trunc(a / b): the sign of a; integers: 0 for b = 0.", Number,
      {2, "ae_fmod(a, b)", "((b == 0 || b == -1) ? 0 : a - a / ((b == 0 || b == -1) ? 1 : b) * b)", "(b == 0u ? 0u : a % max(b, 1u))", "",
       AE_EVAL(std::fmod(a, b)), int_fmod, false, 6},
-     [](const Grad& g) -> std::vector<Expr> {
-       const Expr q = g.a / g.b;
-       return {g.dy, -(g.dy * apply("sign", {q}) * apply("floor", {apply("abs", {q})}))};
-     }, 0.5, 3, 4e-6},
+     mod_rule, 0.5, 3, 4e-6},
     {"equal", "a == b; boolean.", Scalar, {2, "a == b", "a == b", "a == b", "a == b", AE_EVAL(a == b), nullptr, true}},
     {"not_equal", "a != b; boolean; true for NaN.", Scalar, {2, "a != b", "a != b", "a != b", "a != b", AE_EVAL(a != b), nullptr, true}},
     {"less", "a < b; boolean.", Number, {2, "a < b", "a < b", "a < b", "", AE_EVAL(a < b), nullptr, true}},

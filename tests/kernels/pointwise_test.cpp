@@ -13,7 +13,7 @@ namespace aeshna::test {
 namespace {
 
 KernelRunner& runner() {
-  static KernelRunner shared(kernel_device());
+  static KernelRunner& shared = *new KernelRunner(kernel_device());  // never destroyed, as the test device
   return shared;
 }
 

@@ -13,9 +13,9 @@ const TestDevice& test_device() {
     auto* const test = new TestDevice;
     TestDevice& result = *test;
     const char* validation = std::getenv("AESHNA_TEST_VALIDATION");
+    result.validation = validation == nullptr || std::string_view(validation) != "0";
     try {
-      result.device.emplace(DeviceRequest{
-          .selector = {}, .caps = {}, .validation = validation == nullptr || std::string_view(validation) != "0"});
+      result.device.emplace(DeviceRequest{.selector = {}, .caps = {}, .validation = result.validation});
     } catch (const Error& e) {
       if (e.code() != ErrorCode::NoDevice) throw;  // a driver that is present must open
       result.why = e.what();

@@ -13,6 +13,7 @@ namespace aeshna::test {
 struct TestDevice {
   std::optional<Device> device;
   std::string why;  ///< why there is none
+  bool validation = true;
 };
 const TestDevice& test_device();
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu/device.h"
@@ -92,7 +93,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void create_timestamps();
   void create_empty_buffer();
   void create_allocator();
+  void warm_up_driver();  ///< warm_up.cpp
 
+  std::jthread warm_up_;
   std::atomic<bool> lost_ = false;
   std::mutex lost_mutex_;
   std::string lost_why_;
