@@ -324,7 +324,7 @@ class Fuser {
     }
     // Into a product whose value is stored anyway, a value that only reductions read (x * x before a sum) would be stored
     // once more: it is better computed by its reader.
-    if (has_kind(source, OpKind::Product) || reduction) {
+    if (has_kind(source, OpKind::Product)) {
       const auto users = state_.real_users(n);
       const bool for_reductions = !state_.external[n] && !users.empty() && std::ranges::all_of(users, [&](NodeId user) {
         return graph_.node(user).op->kind == OpKind::Reduce;
@@ -336,7 +336,7 @@ class Fuser {
                  return user != n && state_.cluster_of[user] != source;
                });
       });
-      if (for_reductions && stored_anyway && has_kind(source, OpKind::Product)) return false;
+      if (for_reductions && stored_anyway) return false;
     }
     return true;
   }

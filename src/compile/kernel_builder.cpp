@@ -95,7 +95,7 @@ struct Builder {
     instr.args = std::move(args);
     return push(context, std::move(instr));
   }
-  /// x[dim] * scale + offset, as i32; `dim` absent: the constant.
+  /// The value of the expression, as i32.
   std::uint32_t push_index(Context& context, const AffineExpr& e) const {
     if (e.is_constant()) return push_literal(context, static_cast<double>(e.offset), DType::i32);
     std::optional<std::uint32_t> sum;
@@ -538,14 +538,13 @@ struct Builder {
 
   // ---- simplification of the finished kernel
 
+  /// Accesses of the main body.
   template <class F>
   void each_access(F visit) {
-    for (Body* body : {&kernel.body}) {
-      for (Instr& instr : body->instrs) {
-        if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) visit(instr.access);
-      }
-      for (Store& store : body->stores) visit(store.access);
+    for (Instr& instr : kernel.body.instrs) {
+      if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) visit(instr.access);
     }
+    for (Store& store : kernel.body.stores) visit(store.access);
   }
 
   /// Dimensions j and j + 1 become one wherever every access is linear over the pair.

@@ -1,7 +1,6 @@
 #pragma once
 // Builds one FusedKernel from a cluster of nodes, on demand from its stored values back to what is in memory.
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #pragma once
 // One documented entry function per stage file; pipeline.cpp is the table that calls them.
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,10 +11,10 @@ namespace aeshna {
 // --- graph -> graph (each returns a new graph built through Rebuilder, ir/rebuild.h)
 /// Dead nodes go; roots are outputs, assigns and other sinks. (dce.cpp)
 std::shared_ptr<Graph> eliminate_dead(const Graph& graph);
-/// Equal nodes (op, inputs, attrs; products and composites: precision too) merge, equal constants among them; random nodes,
-/// sinks and the other leaves do not. (cse.cpp)
+/// Equal nodes (op, inputs, attrs; products and composites: precision too) merge, equal constants and checks among them;
+/// random nodes, assigns and the other leaves do not. (cse.cpp)
 std::shared_ptr<Graph> merge_common(const Graph& graph);
-/// Nodes whose inputs are all constants (at most 64 Ki elements) are evaluated by the interpreter. (fold.cpp)
+/// Nodes whose inputs are all constants are evaluated once, in double, if they have at most 64 Ki elements. (fold.cpp)
 std::shared_ptr<Graph> fold_constants(const Graph& graph);
 /// Greedy fixed point of the rules in rules.cpp, with dce, cse and fold between rounds. (rewrite.cpp)
 std::shared_ptr<Graph> rewrite(const Graph& graph, bool differentiable_only);
@@ -26,7 +25,7 @@ std::shared_ptr<Graph> expand_composites(const Graph& graph);
 /// value. `seed` scales d(loss) (gradient accumulation). An unreached value gets a zero constant. (autodiff.cpp)
 std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value> wrt, double seed = 1);
 
-/// Training stages on a graph that holds the loss: gradients, accumulation, clipping, optimizer updates: append_training in training.h.
+// The stage `train`: append_training in training.h.
 
 /// check sinks -> the state and output `aeshna.status` (reserved.h); their messages are appended to `checks`. (status.cpp)
 std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>& checks);
@@ -44,7 +43,7 @@ std::string print_kernel(const FusedKernel& kernel, const Graph& graph);
 /// max_storage_range are split by rows first; what cannot be is Error(LimitExceeded) naming the limit. (select.cpp)
 std::vector<std::pair<FusedKernel, KernelSpec>> select(std::vector<FusedKernel> fused, const Caps& caps, bool tiny_tiles,
                                                        std::vector<std::string>& notes);
-/// Order, barrier groups and memory in one go; leaves PlanStep.kernel and push to the codegen stage. (schedule.cpp, memory_plan.cpp)
+/// Order, barrier groups and memory in one go; leaves PlanStep.kernel and push to the stage `plan`. (schedule.cpp, memory_plan.cpp)
 void schedule(Compilation& compilation);
 
 /// Problems of a finished plan: overlapping live tensors, unordered RAW/WAR/WAW pairs in one barrier group, misaligned

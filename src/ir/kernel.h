@@ -129,7 +129,7 @@ struct Candidate {
 struct KernelSource {
   std::string glsl;                 ///< complete, inspectable
   std::string key;                  ///< hash of everything that determines the SPIR-V
-  std::vector<std::uint32_t> push;  ///< words for the push block (<= Caps.max_push_bytes / 4); word 0 is the group count
+  std::vector<std::uint32_t> push;  ///< words for the push block (<= Caps.push_bytes / 4); word 0 is the group count
   std::uint32_t bindings = 0;
 };
 

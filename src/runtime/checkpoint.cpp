@@ -180,7 +180,7 @@ void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
   std::vector<Weights::Impl::NewTensor> added;
   for (const SafetensorsEntry& entry : file.tensors()) {
     if (entry.name.starts_with("aeshna.")) continue;
-    added.push_back({entry.name, true, Literal(entry.type, file.read(entry))});
+    added.push_back({entry.name, true, entry.type, Literal(entry.type, file.read(entry))});
   }
   try {
     store.create(added);

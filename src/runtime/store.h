@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,7 +35,8 @@ struct Weights::Impl {
   struct NewTensor {
     std::string name;
     bool parameter = false;
-    Literal value;
+    TensorType type;
+    std::optional<Literal> value;  ///< nullopt: zeros, which are made on the device
   };
   void create(std::span<const NewTensor> tensors);
   /// One submission for all of them; a consistent snapshot with respect to the steps of every session over this store.

@@ -55,6 +55,12 @@ void copy_and_wait(gpu::Device& device, std::span<const gpu::Command> copies, st
 
 }  // namespace
 
+void clear(gpu::Device& device, std::span<const std::shared_ptr<gpu::Buffer>> buffers) {
+  std::vector<gpu::Command> fills;
+  for (const auto& buffer : buffers) fills.emplace_back(gpu::FillCommand{{buffer.get(), 0, buffer->size() / 4 * 4}, 0});
+  if (!fills.empty()) copy_and_wait(device, fills, {buffers.begin(), buffers.end()}, "zeros");
+}
+
 void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket pending) {
   bool direct = false;
   for (const UploadItem& item : items) {

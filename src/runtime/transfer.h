@@ -30,6 +30,9 @@ struct DownloadItem {
 /// byte is written (see check_device_form).
 void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket pending);
 
+/// Fills whole buffers with zero words and waits until it is done.
+void clear(gpu::Device& device, std::span<const std::shared_ptr<gpu::Buffer>> buffers);
+
 /// Reads tensors from device buffers, after everything submitted before.
 void download(gpu::Device& device, std::span<const DownloadItem> items, gpu::Ticket pending);
 

@@ -51,25 +51,31 @@ std::vector<std::string> Weights::Impl::names(std::function<bool(const Tensor&)>
 
 void Weights::Impl::create(std::span<const NewTensor> added) {
   std::vector<UploadItem> items;
+  std::vector<std::shared_ptr<gpu::Buffer>> buffers, zeros;
   for (const NewTensor& tensor : added) {
-    const TensorType& type = tensor.value.type();
+    const TensorType& type = tensor.type;
     try {
       // A buffer of 0 bytes does not exist; a tensor without elements owns one word that nobody reads.
       const std::uint64_t bytes = std::max<std::uint64_t>(device_bytes(type), 4);
-      items.push_back({tensor.name, type, tensor.value.bytes(),
-                       device.impl().create_buffer(bytes, gpu::MemoryKind::Device, tensor.name), 0});
+      buffers.push_back(device.impl().create_buffer(bytes, gpu::MemoryKind::Device, tensor.name));
     } catch (Error& e) {
       throw e.context(std::format("tensor '{}' of type {}", tensor.name, type.to_string()));
+    }
+    if (tensor.value) {
+      items.push_back({tensor.name, type, tensor.value->bytes(), buffers.back(), 0});
+    } else {
+      zeros.push_back(buffers.back());
     }
   }
   const std::scoped_lock lock(mutex);
   upload(device.impl(), items, 0);
+  clear(device.impl(), zeros);
   for (std::size_t i = 0; i < added.size(); ++i) {
     const auto [place, fresh] = tensors.try_emplace(added[i].name);
     if (!fresh) continue;  // another session added it meanwhile
-    place->second.type = items[i].type;
+    place->second.type = added[i].type;
     place->second.parameter = added[i].parameter;
-    place->second.buffer = items[i].buffer;
+    place->second.buffer = buffers[i];
   }
 }
 
@@ -143,7 +149,8 @@ void Weights::add(const Graph& graph) {
       }
       continue;
     }
-    added.push_back({node.name, parameter, initial_value(node, impl_->seed)});
+    const bool zeros = leaf_init(node).kind == Init::Kind::Zeros && node.name != "aeshna.seed";
+    added.push_back({node.name, parameter, type, zeros ? std::nullopt : std::optional(initial_value(node, impl_->seed))});
   }
   impl_->create(added);
 }

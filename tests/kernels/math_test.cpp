@@ -89,9 +89,9 @@ std::vector<double> points(const Function& f, std::size_t count) {
   return x;
 }
 
-class MathGlsl : public testing::TestWithParam<Function> {};
+class MathGpu : public testing::TestWithParam<Function> {};
 
-TEST_P(MathGlsl, ErrorBound) {
+TEST_P(MathGpu, ErrorBound) {
   AESHNA_NEED_DEVICE();
   const Function& f = GetParam();
   constexpr std::int64_t kPoints = 1 << 18;
@@ -124,7 +124,7 @@ TEST_P(MathGlsl, ErrorBound) {
                           << find_op(f.name).pointwise.eval(where, 0, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MathGlsl, testing::ValuesIn(kFunctions),
+INSTANTIATE_TEST_SUITE_P(All, MathGpu, testing::ValuesIn(kFunctions),
                          [](const auto& info) { return std::string(info.param.name); });
 
 /// Two-operand functions over all pairs of specials and random pairs; exact ones have bound 0.
@@ -168,25 +168,25 @@ void check_binary(std::string_view name, double bound, double low, double high, 
                           << find_op(name).pointwise.eval(a[where], b[where], 0);
 }
 
-TEST(MathGlslBinary, Pow) {
+TEST(MathGpuBinary, Pow) {
   AESHNA_NEED_DEVICE();
   check_binary("pow", 4, -6, 6);
 }
-TEST(MathGlslBinary, Fmod) {
+TEST(MathGpuBinary, Fmod) {
   AESHNA_NEED_DEVICE();
   check_binary("fmod", 0, -30, 30);
 }
-TEST(MathGlslBinary, Mod) {
+TEST(MathGpuBinary, Mod) {
   AESHNA_NEED_DEVICE();
   check_binary("mod", 1, -30, 30, 0x1p-100);  // a remainder that flushes would lose b
 }
-TEST(MathGlslBinary, MaximumMinimum) {
+TEST(MathGpuBinary, MaximumMinimum) {
   AESHNA_NEED_DEVICE();
   check_binary("maximum", 0, -30, 30);
   check_binary("minimum", 0, -30, 30);
 }
 
-TEST(MathGlslUnary, RoundFloorCeilSign) {
+TEST(MathGpuUnary, RoundFloorCeilSign) {
   AESHNA_NEED_DEVICE();
   auto b = FusedBuilder::pointwise({19});
   const auto x = b.input();

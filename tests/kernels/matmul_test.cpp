@@ -123,7 +123,7 @@ struct ProductBuilder {
 };
 
 /// One runner for the suite, so that equal kernels are built once.
-class MatmulKernel : public ::testing::Test {
+class MatmulGpu : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (const auto device = kernel_device()) runner_ = std::make_unique<KernelRunner>(device);
@@ -177,7 +177,7 @@ constexpr Arrival kArrivals[] = {
     {Layout::Columns, Layout::Rows, 1},     // TN, scalar
 };
 
-TEST_F(MatmulKernel, EveryTileWithEveryLoader) {
+TEST_F(MatmulGpu, EveryTileWithEveryLoader) {
   for (const TileVariant& v : tile_variants()) {
     for (const Arrival& arrival : kArrivals) {
       // Two tiles each way, the second partly filled; a depth of two steps and a bit, or of three whole steps.
@@ -191,7 +191,7 @@ TEST_F(MatmulKernel, EveryTileWithEveryLoader) {
   }
 }
 
-TEST_F(MatmulKernel, EveryTileWithRaggedEdges) {
+TEST_F(MatmulGpu, EveryTileWithRaggedEdges) {
   for (const TileVariant& v : tile_variants()) {
     const FusedKernel kernel =
         ProductBuilder{.m = v.bm + 1, .n = v.bn + 3, .k = v.bk + 5, .b = Layout::Columns}.build();
@@ -199,7 +199,7 @@ TEST_F(MatmulKernel, EveryTileWithRaggedEdges) {
   }
 }
 
-TEST_F(MatmulKernel, EveryGemvWithEveryLoader) {
+TEST_F(MatmulGpu, EveryGemvWithEveryLoader) {
   constexpr std::pair<std::int64_t, std::int64_t> kSizes[] = {{1, 132}, {3, 260}, {140, 2}, {64, 1}};
   for (std::size_t variant = 0; variant < gemv_variants().size(); ++variant) {
     for (std::size_t arrival = 0; arrival < std::size(kArrivals); ++arrival) {
@@ -213,7 +213,7 @@ TEST_F(MatmulKernel, EveryGemvWithEveryLoader) {
   }
 }
 
-TEST_F(MatmulKernel, NarrowProductsOfEveryWidth) {
+TEST_F(MatmulGpu, NarrowProductsOfEveryWidth) {
   for (std::int64_t r = 1; r <= kGemvRows; ++r) {
     for (const Layout layout : {Layout::Rows, Layout::Columns}) {
       const GemvVariant& v = gemv_variants()[2];
@@ -227,7 +227,7 @@ TEST_F(MatmulKernel, NarrowProductsOfEveryWidth) {
   EXPECT_EQ(wide.rejected, "9 narrow rows; gemv takes 8");
 }
 
-TEST_F(MatmulKernel, AwkwardSizes) {
+TEST_F(MatmulGpu, AwkwardSizes) {
   const std::int64_t sizes[][3] = {{1, 1, 1},     {1, 1, 0},     {2, 3, 0},    {1, 1, 257},   {5, 7, 1},
                                    {7, 5, 3},     {16, 16, 16},  {17, 15, 31}, {31, 33, 17},  {33, 31, 65},
                                    {64, 64, 128}, {65, 63, 127}, {13, 129, 4}, {127, 1, 63},  {1, 127, 64},
@@ -243,7 +243,7 @@ TEST_F(MatmulKernel, AwkwardSizes) {
   }
 }
 
-TEST_F(MatmulKernel, NothingToDo) {
+TEST_F(MatmulGpu, NothingToDo) {
   for (const auto& [m, n] : {std::pair{0, 5}, {5, 0}, {0, 0}}) {
     const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = 8}.build();
     for (const Candidate& candidate : lower_matmul(kernel, caps())) EXPECT_EQ(candidate.spec.workgroups, 0u);
@@ -253,7 +253,7 @@ TEST_F(MatmulKernel, NothingToDo) {
             0u);
 }
 
-TEST_F(MatmulKernel, Batches) {
+TEST_F(MatmulGpu, Batches) {
   for (const Layout layout : {Layout::Rows, Layout::Columns}) {
     const ProductBuilder cases[] = {
         {.batch = {3}, .m = 20, .n = 24, .k = 12, .a = layout},
@@ -286,7 +286,7 @@ void add_relu_mask(FusedKernel& kernel, Body& body) {
   body.instrs = {data, load_mask, literal(0), apply("greater", {1, 2}, DType::boolean), apply("select", {3, 0, 2})};
 }
 
-TEST_F(MatmulKernel, PrologueOfSeveralLoads) {
+TEST_F(MatmulGpu, PrologueOfSeveralLoads) {
   for (const Arrival& arrival : kArrivals) {
     for (const std::int64_t m : {4, 36}) {
       FusedKernel kernel =
@@ -323,7 +323,7 @@ FusedKernel with_epilogue(const ProductBuilder& builder, bool long_one) {
   return kernel;
 }
 
-TEST_F(MatmulKernel, Epilogues) {
+TEST_F(MatmulGpu, Epilogues) {
   for (const bool long_one : {false, true}) {
     for (const std::int64_t n : {72, 71}) {
       for (const std::size_t variant : {1u, 3u, 5u, 6u}) {
@@ -341,7 +341,7 @@ TEST_F(MatmulKernel, Epilogues) {
   }
 }
 
-TEST_F(MatmulKernel, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
+TEST_F(MatmulGpu, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
   FusedKernel kernel = ProductBuilder{.m = 44, .n = 44, .k = 44, .b = Layout::Columns}.build();
   kernel.b.instrs = {load(0, {1, 44})};
   kernel.body.instrs = {product(), load(0, {44, 1}), apply("add", {0, 1})};
@@ -351,7 +351,7 @@ TEST_F(MatmulKernel, OneOperandInEveryRole) {  // x * x^T + x, all through one b
     check(tile_candidate(kernel, caps(), v, 1), "x x^T + x");
 }
 
-TEST_F(MatmulKernel, ManySplits) {  // more parts than steps: some add nothing
+TEST_F(MatmulGpu, ManySplits) {  // more parts than steps: some add nothing
   const FusedKernel kernel = ProductBuilder{.m = 40, .n = 68, .k = 100}.build();
   for (const std::uint32_t parts : {4u, 7u, 16u}) {
     const Candidate candidate = tile_candidate(kernel, caps(), tile_variants()[2], parts);
@@ -362,7 +362,7 @@ TEST_F(MatmulKernel, ManySplits) {  // more parts than steps: some add nothing
   }
 }
 
-TEST_F(MatmulKernel, LaunchesAreFolded) {
+TEST_F(MatmulGpu, LaunchesAreFolded) {
   Caps folded = caps();
   folded.max_groups[0] = folded.max_groups[1] = folded.max_groups[2] = 7;
   KernelRunner runner(kernel_device(), folded);

@@ -40,7 +40,7 @@ FusedKernel add_mul(std::vector<std::int64_t> space) {
   return std::move(b.kernel);
 }
 
-TEST(PointwiseKernel, Sizes) {
+TEST(PointwiseGpu, Sizes) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t n : {0, 1, 3, 4, 17, 255, 256, 257, 1031, 4096, 70001}) {
     SCOPED_TRACE(n);
@@ -49,14 +49,14 @@ TEST(PointwiseKernel, Sizes) {
   check(add_mul({}));
 }
 
-TEST(PointwiseKernel, ManyShapesShareAModule) {
+TEST(PointwiseGpu, ManyShapesShareAModule) {
   AESHNA_NEED_DEVICE();
   KernelRunner own(kernel_device());
   for (const std::int64_t n : {5, 7, 1031}) check(add_mul({n}), own);
   EXPECT_EQ(own.kernels(), 1u);
 }
 
-TEST(PointwiseKernel, BroadcastPermuteReverseAndOffset) {
+TEST(PointwiseGpu, BroadcastPermuteReverseAndOffset) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t last : {5, 8}) {
     auto b = FusedBuilder::pointwise({3, 7, last});
@@ -78,7 +78,7 @@ TEST(PointwiseKernel, BroadcastPermuteReverseAndOffset) {
   }
 }
 
-TEST(PointwiseKernel, GuardsPadAndConcatenate) {
+TEST(PointwiseGpu, GuardsPadAndConcatenate) {
   AESHNA_NEED_DEVICE();
   // pad([4, 8], before {2, 0}, after {1, 0}) and concat along rows: guards on the first dimension keep 4-vectors.
   auto rows = FusedBuilder::pointwise({7, 8});
@@ -103,7 +103,7 @@ TEST(PointwiseKernel, GuardsPadAndConcatenate) {
   check(both.kernel);
 }
 
-TEST(PointwiseKernel, TypesAndCasts) {
+TEST(PointwiseGpu, TypesAndCasts) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t n : {37, 64}) {
     auto b = FusedBuilder::pointwise({n});
@@ -126,7 +126,7 @@ TEST(PointwiseKernel, TypesAndCasts) {
   }
 }
 
-TEST(PointwiseKernel, LiteralsAreExact) {
+TEST(PointwiseGpu, LiteralsAreExact) {
   AESHNA_NEED_DEVICE();
   const float inf = INFINITY;
   auto b = FusedBuilder::pointwise({4});
@@ -143,7 +143,7 @@ TEST(PointwiseKernel, LiteralsAreExact) {
   check(special.kernel, runner(), 0, 0);
 }
 
-TEST(PointwiseKernel, IndexAndRandom) {
+TEST(PointwiseGpu, IndexAndRandom) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t last : {5, 12}) {
     auto b = FusedBuilder::pointwise({3, last});
@@ -165,7 +165,7 @@ TEST(PointwiseKernel, IndexAndRandom) {
   }
 }
 
-TEST(PointwiseKernel, InPlace) {
+TEST(PointwiseGpu, InPlace) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t n : {1000, 1001, 20000}) {
     auto b = FusedBuilder::pointwise({n});
@@ -182,7 +182,7 @@ TEST(PointwiseKernel, InPlace) {
   }
 }
 
-TEST(PointwiseKernel, FewGroupsPerDimension) {
+TEST(PointwiseGpu, FewGroupsPerDimension) {
   AESHNA_NEED_DEVICE();
   Caps caps = kernel_device()->caps();
   std::fill(std::begin(caps.max_groups), std::end(caps.max_groups), 7u);
@@ -192,7 +192,7 @@ TEST(PointwiseKernel, FewGroupsPerDimension) {
   check(add_mul({400 * 1024}), folded);
 }
 
-TEST(PointwiseKernel, MoreGroupsThanOneDimensionAllows) {
+TEST(PointwiseGpu, MoreGroupsThanOneDimensionAllows) {
   AESHNA_NEED_DEVICE();
   Caps caps = kernel_device()->caps();
   caps.max_invocations = 1;  // so that 65,537 points are as many groups
@@ -202,7 +202,7 @@ TEST(PointwiseKernel, MoreGroupsThanOneDimensionAllows) {
   check(add_mul({65537}), narrow);
 }
 
-TEST(PointwiseKernel, PushOverflowBecomesLiterals) {
+TEST(PointwiseGpu, PushOverflowBecomesLiterals) {
   AESHNA_NEED_DEVICE();
   Caps caps = kernel_device()->caps();
   caps.push_bytes = 16;
@@ -216,7 +216,7 @@ TEST(PointwiseKernel, PushOverflowBecomesLiterals) {
   EXPECT_EQ(source.push.size(), 4u);
 }
 
-TEST(PointwiseKernel, EveryOpInEveryTypeCompilesAndAgrees) {
+TEST(PointwiseGpu, EveryOpInEveryTypeCompilesAndAgrees) {
   AESHNA_NEED_DEVICE();
   // Values are the harness's business (tests/ops); here each expression is compiled, scalar and 4-wide, and run once.
   for (const DType dtype : {DType::f32, DType::i32, DType::u32, DType::boolean}) {

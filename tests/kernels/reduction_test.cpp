@@ -57,7 +57,7 @@ FusedKernel reduce_of(std::vector<std::int64_t> outer, const std::vector<std::in
 constexpr ReduceKind kKinds[] = {ReduceKind::Sum,  ReduceKind::Max,    ReduceKind::Min,
                                  ReduceKind::Prod, ReduceKind::ArgMax, ReduceKind::ArgMin};
 
-TEST(ReductionKernel, RowsOfManyLengths) {
+TEST(ReductionGpu, RowsOfManyLengths) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t inner : {1, 2, 3, 4, 5, 8, 17, 31, 64, 127, 256, 1000, 1031, 1032, 5000}) {
     for (const std::int64_t rows : {1, 3, 67}) {
@@ -69,7 +69,7 @@ TEST(ReductionKernel, RowsOfManyLengths) {
   }
 }
 
-TEST(ReductionKernel, EveryKindAndType) {
+TEST(ReductionGpu, EveryKindAndType) {
   AESHNA_NEED_DEVICE();
   for (const ReduceKind kind : kKinds) {
     for (const DType dtype : {DType::f32, DType::i32, DType::u32}) {
@@ -81,7 +81,7 @@ TEST(ReductionKernel, EveryKindAndType) {
   }
 }
 
-TEST(ReductionKernel, ColumnsAndScatteredAxes) {
+TEST(ReductionGpu, ColumnsAndScatteredAxes) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t columns : {1, 5, 31, 33, 200}) {
     for (const std::int64_t rows : {1, 7, 300, 2000}) {
@@ -94,7 +94,7 @@ TEST(ReductionKernel, ColumnsAndScatteredAxes) {
   check(reduce_of({2, 3}, {4, 8}, ReduceKind::Sum, DType::f32, {32, 64, 8, 1}), 1e-5, 1e-5);
 }
 
-TEST(ReductionKernel, Empty) {
+TEST(ReductionGpu, Empty) {
   AESHNA_NEED_DEVICE();
   for (const ReduceKind kind : {ReduceKind::Sum, ReduceKind::Prod}) {
     check(reduce_of({5}, {0}, kind));
@@ -107,7 +107,7 @@ TEST(ReductionKernel, Empty) {
   }
 }
 
-TEST(ReductionKernel, SplitOverWorkgroups) {
+TEST(ReductionGpu, SplitOverWorkgroups) {
   AESHNA_NEED_DEVICE();
   Caps caps = runner().caps();
   caps.compute_units = 64;
@@ -139,14 +139,14 @@ FusedKernel softmax(std::int64_t rows, std::int64_t columns, bool in_place = fal
   return std::move(b.kernel);
 }
 
-TEST(ReductionKernel, Softmax) {
+TEST(ReductionGpu, Softmax) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t columns : {1, 3, 10, 64, 257, 1024, 5000}) {
     for (const std::int64_t rows : {1, 33}) check(softmax(rows, columns), 1e-5, 1e-7);
   }
 }
 
-TEST(ReductionKernel, SoftmaxInPlace) {
+TEST(ReductionGpu, SoftmaxInPlace) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t columns : {10, 1024, 1031}) {
     const FusedKernel kernel = softmax(7, columns, true);
@@ -161,7 +161,7 @@ TEST(ReductionKernel, SoftmaxInPlace) {
   }
 }
 
-TEST(ReductionKernel, LayerNormWithAffineAndStatistics) {
+TEST(ReductionGpu, LayerNormWithAffineAndStatistics) {
   AESHNA_NEED_DEVICE();
   for (const std::int64_t columns : {7, 96, 577, 576}) {
     auto b = FusedBuilder::reduction({3, 5}, {columns});
@@ -181,7 +181,7 @@ TEST(ReductionKernel, LayerNormWithAffineAndStatistics) {
   }
 }
 
-TEST(ReductionKernel, SpecialValues) {
+TEST(ReductionGpu, SpecialValues) {
   AESHNA_NEED_DEVICE();
   const double inf = INFINITY, nan = std::nan("");
   auto b = FusedBuilder::reduction({6}, {4});
@@ -206,7 +206,7 @@ TEST(ReductionKernel, SpecialValues) {
   check(wide.kernel, runner(), rows, 0, 0);
 }
 
-TEST(ReductionKernel, IndexResultsOnTheWholeSpace) {
+TEST(ReductionGpu, IndexResultsOnTheWholeSpace) {
   AESHNA_NEED_DEVICE();
   // One-hot of the argmax: an i32 result used on the full space beside an index.
   auto b = FusedBuilder::reduction({9}, {35});
@@ -217,7 +217,7 @@ TEST(ReductionKernel, IndexResultsOnTheWholeSpace) {
   check(b.kernel, 0, 0);
 }
 
-TEST(ReductionKernel, GuardedAndOuterOnlyArguments) {
+TEST(ReductionGpu, GuardedAndOuterOnlyArguments) {
   AESHNA_NEED_DEVICE();
   auto b = FusedBuilder::reduction({6}, {8});
   const auto padded =
@@ -227,7 +227,7 @@ TEST(ReductionKernel, GuardedAndOuterOnlyArguments) {
   check(b.kernel);
 }
 
-TEST(ReductionKernel, SmallDevices) {
+TEST(ReductionGpu, SmallDevices) {
   AESHNA_NEED_DEVICE();
   for (const std::uint32_t invocations : {1u, 8u, 64u, 128u}) {
     Caps caps = runner().caps();
@@ -242,7 +242,7 @@ TEST(ReductionKernel, SmallDevices) {
   }
 }
 
-TEST(ReductionKernel, MoreRowsThanWorkgroups) {
+TEST(ReductionGpu, MoreRowsThanWorkgroups) {
   AESHNA_NEED_DEVICE();
   Caps caps = runner().caps();
   std::fill(std::begin(caps.max_groups), std::end(caps.max_groups), 7u);
@@ -253,7 +253,7 @@ TEST(ReductionKernel, MoreRowsThanWorkgroups) {
   }
 }
 
-TEST(ReductionKernel, LongSumsStayAccurate) {
+TEST(ReductionGpu, LongSumsStayAccurate) {
   AESHNA_NEED_DEVICE();
   // 2^20 + 3 equal values: a serial f32 sum would be off by 1e-3 and more.
   auto b = FusedBuilder::reduction({1}, {(1 << 20) + 3});

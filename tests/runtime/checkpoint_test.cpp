@@ -22,7 +22,7 @@ using test::build_tiny;
 using test::message_of;
 using test::set_rows;
 
-class Checkpoint : public testing::Test {
+class CheckpointSession : public testing::Test {
  protected:
   void SetUp() override {
     dir = fs::temp_directory_path() /
@@ -57,7 +57,7 @@ DataPosition parse_loader(const std::string& text) {
 }
 
 /// Interrupted in the middle of an epoch and of an accumulation, resumed into another store: the same bits.
-TEST_F(Checkpoint, ResumeIsExact) {
+TEST_F(CheckpointSession, ResumeIsExact) {
   AESHNA_NEED_DEVICE();
   const Dataset data = test::tiny_data(22);
   CompileOptions options = training(Sgd{.lr = 0.05f, .momentum = 0.9f});
@@ -101,7 +101,7 @@ TEST_F(Checkpoint, ResumeIsExact) {
   test::expect_equal(straight, resumed);
 }
 
-TEST_F(Checkpoint, AdamResumesExactlyAndInferenceTakesTheParameters) {
+TEST_F(CheckpointSession, AdamResumesExactlyAndInferenceTakesTheParameters) {
   AESHNA_NEED_DEVICE();
   const Dataset data = test::tiny_data(12);
   const auto weights = [&](std::uint64_t seed) {
@@ -139,7 +139,7 @@ TEST_F(Checkpoint, AdamResumesExactlyAndInferenceTakesTheParameters) {
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5);
 }
 
-TEST_F(Checkpoint, HoldsWhatTheDocumentSays) {
+TEST_F(CheckpointSession, HoldsWhatTheDocumentSays) {
   Session s = compile(graph, null_weights(0x1122334455667788ull), training());
   s.save(path, R"({"mine": "\n"})");
   const SafetensorsFile file(path);
@@ -155,7 +155,7 @@ TEST_F(Checkpoint, HoldsWhatTheDocumentSays) {
   EXPECT_EQ(other.load(path), R"({"mine": "\n"})");
 }
 
-TEST_F(Checkpoint, EveryProblemIsListedAndNothingChanges) {
+TEST_F(CheckpointSession, EveryProblemIsListedAndNothingChanges) {
   Session s = compile(graph, null_weights(), training());
   s.save(path);
   Graph other;
@@ -174,7 +174,7 @@ TEST_F(Checkpoint, EveryProblemIsListedAndNothingChanges) {
   EXPECT_EQ(test::snapshot(weights), before);
 }
 
-TEST_F(Checkpoint, RefusesOtherVersionsAndForeignMetadata) {
+TEST_F(CheckpointSession, RefusesOtherVersionsAndForeignMetadata) {
   const Weights weights = null_weights();
   Session s = compile(graph, weights, training());
   s.save(path);
@@ -198,7 +198,7 @@ TEST_F(Checkpoint, RefusesOtherVersionsAndForeignMetadata) {
   EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.load(path); }), "7 micro-steps");
 }
 
-TEST_F(Checkpoint, CorruptionIsAnErrorOrAnExactLoad) {
+TEST_F(CheckpointSession, CorruptionIsAnErrorOrAnExactLoad) {
   Graph g;
   g.output("loss", sum(g.parameter("w", {2}) * g.parameter("v", {2})));
   const Weights weights(g, {.seed = 1, .device = Device(gpu::open_null({}))});
@@ -237,7 +237,7 @@ TEST_F(Checkpoint, CorruptionIsAnErrorOrAnExactLoad) {
 
 #ifdef __unix__
 /// A limit on file sizes makes the write fail half-way, as a full disk does.
-TEST_F(Checkpoint, FullDiskKeepsThePreviousOne) {
+TEST_F(CheckpointSession, FullDiskKeepsThePreviousOne) {
   const Weights weights = null_weights();
   Session s = compile(graph, weights, training());
   s.save(path, "old");
@@ -260,7 +260,7 @@ TEST_F(Checkpoint, FullDiskKeepsThePreviousOne) {
 #endif
 
 /// Running statistics and counters of the model are part of it; a cache that the file lacks is not.
-TEST_F(Checkpoint, UserStates) {
+TEST_F(CheckpointSession, UserStates) {
   Graph train_graph, infer_graph;
   for (Graph* g : {&train_graph, &infer_graph}) {
     const Value x = g->input("x", {2}), w = g->parameter("w", {2}),

@@ -13,7 +13,7 @@ namespace {
 using test::build_tiny;
 using test::message_of;
 
-class TrainerRun : public testing::Test {
+class TrainerSession : public testing::Test {
  protected:
   void SetUp() override {
     AESHNA_NEED_DEVICE();
@@ -36,7 +36,7 @@ class TrainerRun : public testing::Test {
   std::filesystem::path path;
 };
 
-TEST_F(TrainerRun, FitsAndReports) {
+TEST_F(TrainerSession, FitsAndReports) {
   Session s = session(weights());
   const Dataset data = test::tiny_data(22);  // 5 batches; the rest is dropped
   std::vector<Progress> steps, epochs;
@@ -84,7 +84,7 @@ TEST_F(TrainerRun, FitsAndReports) {
 }
 
 /// Stopped in the middle of an epoch and of an accumulation, then resumed: the same bits as in one go.
-TEST_F(TrainerRun, StoppedAndResumedEqualsUninterrupted) {
+TEST_F(TrainerSession, StoppedAndResumedEqualsUninterrupted) {
   const Dataset data = test::tiny_data(22);
   const Weights straight = weights(1), resumed = weights(8);
   {
@@ -113,7 +113,7 @@ TEST_F(TrainerRun, StoppedAndResumedEqualsUninterrupted) {
   test::expect_equal(straight, resumed);
 }
 
-TEST_F(TrainerRun, ResumeRefusesOtherData) {
+TEST_F(TrainerSession, ResumeRefusesOtherData) {
   const Weights w = weights();
   Session s = session(w);
   Trainer(s).fit(test::tiny_data(22), {.epochs = 1, .checkpoint = path});
@@ -128,7 +128,7 @@ TEST_F(TrainerRun, ResumeRefusesOtherData) {
   EXPECT_EQ(test::snapshot(w), before);
 }
 
-TEST_F(TrainerRun, NamesWhatDoesNotFit) {
+TEST_F(TrainerSession, NamesWhatDoesNotFit) {
   Session s = session(weights());
   const Dataset data = test::tiny_data(12);
   const Dataset no_labels({data.column("x")});
@@ -149,7 +149,7 @@ TEST_F(TrainerRun, NamesWhatDoesNotFit) {
   message_of(ErrorCode::InvalidArgument, [&] { Trainer(infer).fit(data); });
 }
 
-TEST_F(TrainerRun, DiagnosesABadStep) {
+TEST_F(TrainerSession, DiagnosesABadStep) {
   Session s = session(weights());
   Dataset::Column x = test::tiny_data(12).column("x");
   x.f32[13] = std::numeric_limits<float>::infinity();

@@ -100,7 +100,7 @@ std::vector<CoopMatrixShape> coop_shapes(const std::vector<VkCooperativeMatrixPr
 }
 
 /// Compute units where no extension tells them, and ceilings per kind of device. They only steer the choice among
-/// variants that are all correct, and the size of chunks, which is corrected by measurement.
+/// variants that are all correct, and the size of chunks.
 void estimate_speed(Caps& caps, const DeviceFacts& facts) {
   caps.compute_units = facts.compute_units;
   switch (kind_of(facts.properties.deviceType)) {
