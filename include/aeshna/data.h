@@ -50,6 +50,8 @@ struct DataPosition {
 class DataLoader {
  public:
   DataLoader(const Dataset& data, std::int64_t batch_size, bool shuffle = true, std::uint64_t seed = 0);
+  /// The data must outlive the loader.
+  DataLoader(const Dataset&& data, std::int64_t batch_size, bool shuffle = true, std::uint64_t seed = 0) = delete;
   std::int64_t batches_per_epoch() const;
   /// Row indices of the next batch; advances the position, into the next epoch when the last one ends.
   std::span<const std::int64_t> next();

@@ -49,7 +49,7 @@ class Session {
   /// Forward only, also in a training session.
   void forward();
   /// Waits for everything submitted; throws Error for a lost device and for a bad step (NonFinite, OutOfRange) naming the op.
-  /// A bad step has changed no state.
+  /// A bad step of a training session has changed no state; an inference session assigns its states whatever the checks say.
   void wait();
   /// Value of an output after the last step (waits).
   std::vector<float> read(std::string_view output);

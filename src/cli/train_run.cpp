@@ -240,7 +240,8 @@ int train_pictures(const PictureTask& task, const TrainArguments& a, const Globa
     report("device", "{} ({})", device.info().name, gpu::kind_name(device.info().kind));
     report("model", "perceptron {}, {} parameters; {}, batch {}, seed {}", describe_layers(model),
            format_count(count_parameters(model)), a.optimizer, a.batch, a.seed);
-    if (a.resume && !fs::exists(files.checkpoint))
+    std::error_code unseen;
+    if (a.resume && !fs::exists(files.checkpoint, unseen))
       report("resume", "{} does not exist: starting anew", files.checkpoint.string());
   }
 

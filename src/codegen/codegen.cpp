@@ -11,7 +11,7 @@
 namespace aeshna {
 namespace {
 
-/// Raise it when equal text would compile to other SPIR-V: a new glslang, other options.
+/// Raise it when equal text would compile to other SPIR-V with the same glslang: other options.
 constexpr std::uint64_t kCodegenVersion = 1;
 
 struct Family {
@@ -39,7 +39,7 @@ KernelSource generate(const KernelSpec& spec, const Caps& caps) {
       if (!writer.overflowed()) break;
     }
     Hasher hash;
-    hash.add(kCodegenVersion).add(source.glsl).add("vulkan1.2 spirv1.5");
+    hash.add(kCodegenVersion).add(source.glsl).add("vulkan1.2 spirv1.5").add(glslang_version());
     for (const std::uint32_t size : spec.local) hash.add(std::uint64_t{size});
     source.key = hash.hex();
     return source;

@@ -19,6 +19,8 @@ KernelSource generate(const KernelSpec& spec, const Caps& caps);
 /// glslang in process (SPIR-V 1.5, Vulkan 1.2). Throws Error(Internal) with glslang's log and the numbered source lines around it.
 /// Thread-safe.
 std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view name);
+/// Version of the glslang that is linked in, e.g. "15.1.0".
+std::string glslang_version();
 /// Starts glslang's one-time set-up (80-115 ms) on another thread.
 void warm_up_glslang();
 

@@ -79,6 +79,11 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
   return spirv;
 }
 
+std::string glslang_version() {
+  const glslang::Version version = glslang::GetVersion();
+  return std::format("{}.{}.{}{}", version.major, version.minor, version.patch, version.flavor);
+}
+
 void warm_up_glslang() {
   // The first shader builds glslang's tables of built-in functions, later ones share them; a compilation that comes
   // meanwhile waits inside glslang. The thread is joined when the program ends.

@@ -170,7 +170,14 @@ struct Builder {
     }
     const Shape& shape = node.results[0].shape;
     if (state.is_literal(value.node)) {
-      return push_literal(context, node.attrs.get<Literal>("value").at(0), compute_dtype(node.results[0].dtype));
+      const double number = node.attrs.get<Literal>("value").at(0);
+      const DType dtype = compute_dtype(node.results[0].dtype);
+      const double low = dtype == DType::u32 ? 0 : -2147483648.0, high = dtype == DType::u32 ? 4294967295.0 : 2147483647.0;
+      if ((dtype == DType::i32 || dtype == DType::u32) && (number < low || number > high)) {
+        fail(ErrorCode::OutOfRange, "constant {} of dtype {} at {} does not fit the 32 bits that it has on a device", number,
+             dtype_name(node.results[0].dtype), node.line.to_string());
+      }
+      return push_literal(context, number, dtype);
     }
     if (const auto stored = in_memory(value.node)) return push_load(context, *stored, shape, map, std::nullopt);
     switch (node.op->kind) {
@@ -206,19 +213,24 @@ struct Builder {
     }
     const std::uint32_t result = push(context, std::move(instr));
     if (node.op->name != "cast") return result;
-    // Narrow integers live in 32-bit words; the cast saturates as the interpreter's does.
-    switch (dtype) {
-      case DType::i8: return clamp_word(context, result, DType::i32, -128, 127);
-      case DType::i16: return clamp_word(context, result, DType::i32, -32768, 32767);
-      case DType::u8: return clamp_word(context, result, DType::u32, 0, 255);
-      case DType::u16: return clamp_word(context, result, DType::u32, 0, 65535);
-      default: return result;
+    const DTypeInfo& info = dtype_info(dtype);
+    if (!is_integer(dtype) || info.block_bytes >= 4) return result;
+    // Narrow integers live in 32-bit words: floats saturate, integers keep their low bits, as in the interpreter.
+    const double range = info.block_elements == 2 ? 16 : info.block_bytes == 1 ? 256 : 65536;
+    const bool is_signed = info.kind == DTypeInfo::Kind::Signed;
+    const DType word = compute_dtype(dtype);
+    const auto literal = [&](double value) { return push_literal(context, value, word); };
+    if (is_float(graph.type(node.inputs[0]).dtype)) {
+      const double low = is_signed ? -range / 2 : 0;
+      const std::uint32_t low_word = literal(low), high_word = literal(low + range - 1);
+      return push_op(context, "clamp", word, {result, low_word, high_word});
     }
-  }
-
-  std::uint32_t clamp_word(Context& context, std::uint32_t value, DType dtype, double low, double high) {
-    const std::uint32_t lo = push_literal(context, low, dtype), hi = push_literal(context, high, dtype);
-    return push_op(context, "clamp", dtype, {value, lo, hi});
+    const std::uint32_t range_word = literal(range);
+    const std::uint32_t rest = push_op(context, "mod", word, {result, range_word});
+    if (!is_signed) return rest;
+    const std::uint32_t negative = push_op(context, "greater_equal", DType::boolean, {rest, literal(range / 2)});
+    const std::uint32_t wrapped = push_op(context, "sub", word, {rest, range_word});
+    return push_op(context, "select", word, {negative, wrapped, rest});
   }
 
   /// AND of the guards as a boolean instruction.

@@ -120,7 +120,11 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
   if (!worst) {
     // Every window fits: operands are seen from the start of their windows.
     for (std::size_t i = 0; i < touched.size(); ++i) {
-      if (kernel.operands[i].elements <= limit || touched[i].empty()) continue;
+      if (kernel.operands[i].elements <= limit) continue;
+      if (touched[i].empty()) {  // this part reads nothing of it: any small window will do
+        kernel.operands[i].elements = std::min(kernel.operands[i].elements, alignment);
+        continue;
+      }
       KernelOperand& operand = kernel.operands[i];
       operand.first_element = touched[i].low / alignment * alignment;
       operand.elements = touched[i].high - operand.first_element + 1;

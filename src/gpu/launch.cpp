@@ -65,10 +65,9 @@ void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_
   };
   if (spec.fused) {
     for (std::size_t i = 0; i < spec.fused->operands.size(); ++i) {
-      const KernelOperand& operand = spec.fused->operands[i];
-      const DTypeInfo& dtype = dtype_info(operand.dtype);
-      const auto blocks = ceil_div(static_cast<std::uint64_t>(operand.elements), std::uint64_t{dtype.block_elements});
-      range(std::format("operand {}", i), checked_mul(blocks, std::uint64_t{dtype.block_bytes}, "bytes of an operand"));
+      // Every element is one 32-bit word on the device, whatever its dtype.
+      const auto elements = static_cast<std::uint64_t>(spec.fused->operands[i].elements);
+      range(std::format("operand {}", i), checked_mul(elements, std::uint64_t{4}, "bytes of an operand"));
     }
   }
   range("workspace", spec.workspace_bytes);

@@ -125,7 +125,9 @@ Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
     g.ty = std::max(std::min(g.ty, limit / g.tx), 1u);
   }
   const std::uint64_t blocks = ceil_div(facts.rows, std::uint64_t{g.tx});
-  if (split && blocks > 0 && 4 * blocks < 3 * units &&
+  if (units == 0) {  // tiny tiles: small shapes reach this path too
+    if (split && blocks > 0 && points >= 8) g.parts = std::max(std::min(std::uint64_t{3}, groups / blocks), std::uint64_t{1});
+  } else if (split && blocks > 0 && 4 * blocks < 3 * units &&
       points > std::uint64_t{32} * thread_limit(facts, caps, 1024) / g.tx) {
     const std::uint64_t wanted = ceil_div((g.columns ? 8 : 4) * units, blocks);
     g.parts = std::min({wanted, points / (std::uint64_t{8} * g.ty), groups / blocks, std::uint64_t{1024}});

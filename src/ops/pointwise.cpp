@@ -552,21 +552,8 @@ Value select(Operand condition, Operand if_true, Operand if_false) {
 }
 
 Value cast(Operand x, DType dtype) {
-  Value v = resolve_value("cast", x);
+  const Value v = resolve_value("cast", x);
   if (v.dtype() == dtype) return v;
-  // Narrow integers live in 32-bit words on the device: saturation and wrapping are made explicit here.
-  const auto& info = dtype_info(dtype);
-  if (is_integer(dtype) && info.block_bytes < 4 && v.dtype() != DType::boolean) {
-    const auto at = [&](Value value) { return Operand(value, x.line()); };
-    const auto number = [&](double value) { return Operand(value, x.line()); };
-    const double range = std::exp2(8.0 * info.block_bytes / info.block_elements);
-    const double low = info.kind == DTypeInfo::Kind::Signed ? -range / 2 : 0;
-    if (is_float(v.dtype())) {
-      v = clamp(at(v), number(low), number(low + range - 1));
-    } else {
-      v = add(at(mod(at(sub(at(cast(at(v), DType::i32)), number(low))), number(range))), number(low));
-    }
-  }
   const Value values[] = {v};
   return v.graph().add("cast", values, {{"dtype", dtype}}, x.line());
 }

@@ -133,7 +133,8 @@ void Session::Impl::throw_bad_step() {
   const std::string skipped =
       submitted - update > 1 ? std::format("; {} updates were skipped", submitted - update) : "";
   const auto check = static_cast<std::size_t>(first.check);
-  fail(static_cast<ErrorCode>(first.code), "{} {} was bad and has changed no state: {} {}{}", first.pass, first.number,
+  const std::string_view effect = training() ? "was bad and has changed no state" : "was bad";
+  fail(static_cast<ErrorCode>(first.code), "{} {} {}: {} {}{}", first.pass, first.number, effect,
        check < plan.checks.size() ? plan.checks[check] : "unknown check",
        first.code == static_cast<std::int32_t>(ErrorCode::OutOfRange) ? "is out of range" : "is not finite", skipped);
 }

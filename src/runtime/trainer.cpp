@@ -82,7 +82,8 @@ FitResult Trainer::fit(const Dataset& data, FitOptions options) {
   const auto accumulate = static_cast<std::int64_t>(session.options.train.accumulate);
 
   DataLoader loader(data, feeder.batch_size(), options.shuffle, options.seed);
-  if (options.resume && std::filesystem::exists(options.checkpoint)) {
+  std::error_code no_checkpoint;  // what cannot be looked at is reported when it is read or written
+  if (options.resume && std::filesystem::exists(options.checkpoint, no_checkpoint)) {
     const std::string extra = read_checkpoint_info(options.checkpoint).extra;
     loader.seek(parse_position(extra, loader, options.shuffle, options.checkpoint.string()));
     session_.load(options.checkpoint);

@@ -72,7 +72,11 @@ void Weights::Impl::create(std::span<const NewTensor> added) {
   clear(device.impl(), zeros);
   for (std::size_t i = 0; i < added.size(); ++i) {
     const auto [place, fresh] = tensors.try_emplace(added[i].name);
-    if (!fresh) continue;  // another session added it meanwhile
+    if (!fresh) {  // another session added it meanwhile
+      if (place->second.type == added[i].type) continue;
+      fail(ErrorCode::ShapeMismatch, "'{}' has type {}, but another session has just added it with type {}", added[i].name,
+           added[i].type.to_string(), place->second.type.to_string());
+    }
     place->second.type = added[i].type;
     place->second.parameter = added[i].parameter;
     place->second.buffer = buffers[i];

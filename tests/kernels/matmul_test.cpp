@@ -63,10 +63,10 @@ enum class Layout { Rows, Columns };
 
 /// A plain product, to which tests add prologues and epilogues. Operands: 0 a, 1 b, 2 c (dense row-major).
 struct ProductBuilder {
-  std::vector<std::int64_t> batch;
+  std::vector<std::int64_t> batch = {};
   std::int64_t m, n, k;
   Layout a = Layout::Rows, b = Layout::Rows;
-  std::vector<bool> broadcast_a, broadcast_b;  ///< per batch dimension
+  std::vector<bool> broadcast_a = {}, broadcast_b = {};  ///< per batch dimension
   std::int64_t gap = 0;                        ///< extra elements between rows, so that strides and offset are odd
 
   /// Strides of [batch..., rows, columns] and the number of elements they reach.

@@ -3,6 +3,7 @@
 // suites share its pipelines. AESHNA_DEVICE chooses it.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -19,9 +20,10 @@ const TestDevice& test_device();
 
 }  // namespace aeshna::test
 
-/// Skips the test, with the reason, where no driver is present.
+/// Skips the test, with the reason, where no driver is present; fails it where AESHNA_TEST_REQUIRE_DEVICE is set.
 #define AESHNA_NEED_DEVICE()                                                   \
   if (!::aeshna::test::test_device().device) {                                 \
+    ASSERT_EQ(std::getenv("AESHNA_TEST_REQUIRE_DEVICE"), nullptr) << ::aeshna::test::test_device().why; \
     GTEST_SKIP() << "no Vulkan device: " << ::aeshna::test::test_device().why; \
   }                                                                            \
   static_assert(true, "")
