@@ -1,4 +1,5 @@
 // The program `aeshna`: global options, the commands, and what becomes of errors. docs/cli.md describes it.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -65,6 +66,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "aeshna: %s\n", what);
     return aeshna::cli::kFailed;
   };
+#ifdef SIGXFSZ
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of the write, not the end of the program
+#endif
   try {
     return aeshna::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {

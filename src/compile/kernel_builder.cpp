@@ -288,7 +288,7 @@ struct Builder {
       case MovementKind::Pad: {
         const auto& before = node.attrs.get<std::vector<std::int64_t>>("before");
         const auto padded = map_pad(map, before, graph.type(source).shape, *context.extents);
-        if (!padded) give_up("padding seen through a merged dimension", inside(self) ? source_to_materialise(source.node) : self);
+        if (!padded) give_up("padding seen through a merged dimension", culprit(self, node));
         return guarded(context, source, *padded, node.attrs.get<double>("value"), node.results[0].dtype);
       }
       case MovementKind::Concat: {
@@ -302,9 +302,7 @@ struct Builder {
           std::vector<std::int64_t> before(map.axes.size(), 0);
           before[axis] = start;
           const auto shifted = map_pad(map, before, part, *context.extents);
-          if (!shifted) {
-            give_up("concatenation seen through a merged dimension", inside(self) ? source_to_materialise(node.inputs[i].node) : self);
-          }
+          if (!shifted) give_up("concatenation seen through a merged dimension", culprit(self, node));
           if (shifted->never) continue;
           IndexMap part_map = shifted->map;
           part_map.guards.insert(part_map.guards.end(), shifted->guards.begin(), shifted->guards.end());
@@ -327,6 +325,17 @@ struct Builder {
       node = graph.node(node).inputs[0].node;
     }
     return node;
+  }
+
+  /// What to put in memory when the space was split under a guarded movement node: the node; or, in its own kernel, the value
+  /// behind it whose reshape asked for the split.
+  std::optional<NodeId> culprit(NodeId self, const Node& node) const {
+    if (!inside(self)) return self;
+    for (const ValueId input : node.inputs) {
+      const NodeId source = source_to_materialise(input.node);
+      if (state.transparent[source]) return source;
+    }
+    return std::nullopt;
   }
 
   std::uint32_t guarded(Context& context, ValueId source, const GuardedMap& padded, double fill, DType dtype) {

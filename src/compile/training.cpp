@@ -69,11 +69,12 @@ Unassigned take_out_assigns(const Graph& source, std::uint32_t micro_steps) {
   return result;
 }
 
-/// Refuses leaves that would collide with ours; "aeshna.step" may exist, since random ops read it.
+/// Refuses leaves that would collide with ours; the two states that random ops read may exist.
 void check_reserved(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.op->kind != OpKind::Leaf || !node.name.starts_with(reserved::prefix)) continue;
-    if (is_state(node)) continue;
+    const TensorType counter{DType::u32, {}};
+    if (is_state(node) && (node.name == "aeshna.seed" || (node.name == reserved::step && node.results[0] == counter))) continue;
     Error error(
         ErrorCode::InvalidArgument,
         std::format("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));

@@ -27,7 +27,11 @@ std::string print_info(const CheckpointInfo& info) {
   json["seed"] = info.seed;
   json["optimizer"] = info.optimizer;
   json["extra"] = info.extra;
-  return json.dump();
+  try {
+    return json.dump();
+  } catch (const nlohmann::json::exception& e) {
+    fail(ErrorCode::InvalidArgument, "[save] the caller's text `extra` is not UTF-8: {}", e.what());
+  }
 }
 
 /// A file without our metadata (another program's) holds parameters and nothing else.

@@ -2,6 +2,7 @@
 #include "aeshna/session.h"
 
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "base/env.h"
@@ -166,6 +167,9 @@ std::int64_t Session::steps() const {
 
 void Session::set_learning_rate(std::optional<double> lr) {
   if (!impl_->lr) fail(ErrorCode::InvalidArgument, "this session has no learning rate: it makes no updates");
+  if (lr && !(std::isfinite(*lr) && *lr >= 0)) {
+    fail(ErrorCode::InvalidArgument, "the learning rate must be finite and >= 0, found {}", *lr);
+  }
   impl_->fixed_lr = lr;
 }
 

@@ -153,6 +153,11 @@ void Weights::add(const Graph& graph) {
       }
       continue;
     }
+    const Caps& caps = impl_->device.impl().caps();
+    if (device_bytes(type) > caps.max_buffer_size) {  // before the host draws its values
+      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs {} bytes; max_buffer_size of {} is {}", node.name, type.to_string(),
+           device_bytes(type), caps.device_name, caps.max_buffer_size);
+    }
     const bool zeros = leaf_init(node).kind == Init::Kind::Zeros && node.name != "aeshna.seed";
     added.push_back({node.name, parameter, type, zeros ? std::nullopt : std::optional(initial_value(node, impl_->seed))});
   }

@@ -24,7 +24,6 @@ Core::Core(NativeHandles handles, Caps restricted) : Core(MembersOnly{}, std::mo
 }
 
 Core::~Core() {
-  warm_up_ = {};  // joins
   // Objects on the device are gone: each of them holds this core. A hung device keeps its memory; see drain().
   if (allocator && empty_) vmaDestroyBuffer(allocator, empty_, empty_memory_);
   for (const auto& [key, layout] : pipeline_layouts_) fn.vkDestroyPipelineLayout(device(), layout, nullptr);

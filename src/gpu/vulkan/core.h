@@ -9,7 +9,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "gpu/device.h"
@@ -95,7 +94,6 @@ class Core : public std::enable_shared_from_this<Core> {
   void create_allocator();
   void warm_up_driver();  ///< warm_up.cpp
 
-  std::jthread warm_up_;
   std::atomic<bool> lost_ = false;
   std::mutex lost_mutex_;
   std::string lost_why_;

@@ -1,5 +1,5 @@
 // A driver loads its shader compiler at the first pipeline, which can take tens of milliseconds even if that pipeline comes from
-// a cache: an empty kernel, built beside whatever the program does after opening the device, pays for it.
+// a cache: an empty kernel pays for it when the device is opened.
 #include <cstdint>
 
 #include "gpu/vulkan/core.h"
@@ -22,24 +22,22 @@ constexpr std::uint32_t kEmptyKernel[] = {
 }  // namespace
 
 void Core::warm_up_driver() {
-  warm_up_ = std::jthread([this, layout = pipeline_layout(0, 0)] {
-    // Whatever fails here fails again, with a message, when the first real kernel is built.
-    VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
-    module_info.codeSize = sizeof kEmptyKernel;
-    module_info.pCode = kEmptyKernel;
-    VkShaderModule module = VK_NULL_HANDLE;
-    if (fn.vkCreateShaderModule(device(), &module_info, nullptr, &module) != VK_SUCCESS) return;
-    VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
-    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    info.stage.module = module;
-    info.stage.pName = "main";
-    info.layout = layout;
-    VkPipeline pipeline = VK_NULL_HANDLE;
-    if (fn.vkCreateComputePipelines(device(), VK_NULL_HANDLE, 1, &info, nullptr, &pipeline) == VK_SUCCESS)
-      fn.vkDestroyPipeline(device(), pipeline, nullptr);
-    fn.vkDestroyShaderModule(device(), module, nullptr);
-  });
+  // Whatever fails here fails again, with a message, when the first real kernel is built.
+  VkShaderModuleCreateInfo module_info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
+  module_info.codeSize = sizeof kEmptyKernel;
+  module_info.pCode = kEmptyKernel;
+  VkShaderModule module = VK_NULL_HANDLE;
+  if (fn.vkCreateShaderModule(device(), &module_info, nullptr, &module) != VK_SUCCESS) return;
+  VkComputePipelineCreateInfo info{VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO};
+  info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+  info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+  info.stage.module = module;
+  info.stage.pName = "main";
+  info.layout = pipeline_layout(0, 0);
+  VkPipeline pipeline = VK_NULL_HANDLE;
+  if (fn.vkCreateComputePipelines(device(), VK_NULL_HANDLE, 1, &info, nullptr, &pipeline) == VK_SUCCESS)
+    fn.vkDestroyPipeline(device(), pipeline, nullptr);
+  fn.vkDestroyShaderModule(device(), module, nullptr);
 }
 
 }  // namespace aeshna::gpu::vk
