@@ -12,6 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/env.h"
+
 using namespace aeshna;
 using Clock = std::chrono::steady_clock;
 
@@ -82,6 +84,7 @@ nlohmann::json measure(const Device& device, const Model& model) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  env_use_own_pipeline_cache();
   std::string selector, json;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];

@@ -63,4 +63,10 @@ int env_threads() {
   return number("AESHNA_THREADS", 1, 4096, cores > 0 ? cores : 1);
 }
 
+void env_use_own_pipeline_cache() {
+#ifndef _WIN32
+  if (!env_cache_dir().empty()) setenv("__GL_SHADER_DISK_CACHE", "0", 0);
+#endif
+}
+
 }  // namespace aeshna

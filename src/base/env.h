@@ -20,4 +20,9 @@ std::filesystem::path env_cache_dir();///< AESHNA_CACHE_DIR, else XDG_CACHE_HOME
 int env_log_level();                  ///< AESHNA_LOG: 0 errors, 1 warnings (default), 2 info, 3 debug
 int env_threads();                    ///< AESHNA_THREADS: compile threads; default: all cores
 
+/// For programs of our own, before a driver is loaded: NVIDIA's shader cache on disk is left out unless the user has set
+/// __GL_SHADER_DISK_CACHE, since our pipeline cache holds the same kernels and looking them up twice costs 15 to 20 ms per
+/// compile() (docs/performance.md). Does nothing when our caches are off. A library must not change its host's environment.
+void env_use_own_pipeline_cache();
+
 }  // namespace aeshna

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "aeshna/error.h"
+#include "base/env.h"
 #include "cli/command.h"
 
 namespace aeshna::cli {
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error of the write, not the end of the program
 #endif
   try {
+    aeshna::env_use_own_pipeline_cache();
     return aeshna::cli::run(argc, argv);
   } catch (const std::bad_alloc&) {
     return failed("out of memory");

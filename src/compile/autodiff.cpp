@@ -30,6 +30,7 @@ class Differentiator {
   }
 
   void run(Value seed) {
+    activate();  // the seed has been appended meanwhile
     const std::size_t end = graph_.nodes().size();
     contribute(loss_.id(), seed, std::nullopt);
     sweep(0, end);
