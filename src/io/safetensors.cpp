@@ -62,23 +62,49 @@ std::string_view name_of(DType dtype, std::string_view tensor) {
 }
 
 /// JSON with bounded depth and without duplicate keys, which nlohmann would let through (the last one would win).
-Json parse_header(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxDepth) {
-      corrupt(file, "header nested deeper than 3 levels");
-    }
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      corrupt(file, std::format("duplicate key '{}' in the header", parsed.get<std::string>()));
-    }
+/// Looks only for what Json::parse accepts in silence: deep nesting and duplicate keys. (Its own callback could, in quadratic time.)
+class HeaderCheck final : public nlohmann::json_sax<Json> {
+ public:
+  explicit HeaderCheck(const std::string& file) : file_(file) {}
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(Json::number_integer_t) override { return true; }
+  bool number_unsigned(Json::number_unsigned_t) override { return true; }
+  bool number_float(Json::number_float_t, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    if (!keys_.back().insert(name).second) corrupt(file_, std::format("duplicate key '{}' in the header", name));
     return true;
-  };
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& e) override {
+    corrupt(file_, std::format("header is no JSON: {}", e.what()));
+  }
+
+ private:
+  bool open() {
+    if (keys_.size() >= kMaxDepth) corrupt(file_, "header nested deeper than 3 levels");
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+  const std::string& file_;
+  std::vector<std::set<std::string>> keys_;  ///< of the objects and arrays that are open
+};
+
+Json parse_header(std::string_view text, const std::string& file) {
+  HeaderCheck check(file);
+  Json::sax_parse(text, &check);
   Json header;
   try {
-    header = Json::parse(text, check);
+    header = Json::parse(text);
   } catch (const Json::exception& e) {
     corrupt(file, std::format("header is no JSON: {}", e.what()));
   }

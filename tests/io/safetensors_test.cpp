@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <format>
+
 #include "aeshna/error.h"
 #include "base/byte_reader.h"
 
@@ -302,6 +304,21 @@ TEST_F(Safetensors, WeReadPythons) {
   EXPECT_EQ(file.literal("e").type(), (TensorType{DType::f64, {0, 4}}));
 }
 #endif
+
+/// Twenty thousand tensors are read in a moment: the header's checks are linear.
+TEST_F(Safetensors, ManyTensors) {
+  std::string header = "{";
+  for (int i = 0; i < 20000; ++i)
+    header += std::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string bytes(8, '\0');
+  for (int i = 0; i < 8; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  bytes += header;
+  const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
+  const SafetensorsFile file(std::vector<std::byte>(data, data + bytes.size()), "many");
+  EXPECT_EQ(file.tensors().size(), 20000u);
+}
 
 }  // namespace
 }  // namespace aeshna
