@@ -235,7 +235,7 @@ TEST(PipelineCacheFile, EveryDamageIsNoticed) {
 }
 
 #ifndef _WIN32
-class PipelineCacheOnDisk : public testing::Test {
+class PipelineCacheOnDiskVulkan : public testing::Test {
  protected:
   PipelineCacheOnDisk() {
     if (const char* old = std::getenv("AESHNA_CACHE_DIR")) old_ = old;
@@ -264,7 +264,7 @@ class PipelineCacheOnDisk : public testing::Test {
   std::string old_;
 };
 
-TEST_F(PipelineCacheOnDisk, SavedAndAnUnreadableOneReplaced) {
+TEST_F(PipelineCacheOnDiskVulkan, SavedAndAnUnreadableOneReplaced) {
   const auto path = build_and_save();
   ASSERT_FALSE(path.empty());
   EXPECT_TRUE(path.filename().string().starts_with("vk-"));
@@ -279,13 +279,13 @@ TEST_F(PipelineCacheOnDisk, SavedAndAnUnreadableOneReplaced) {
   valid();
 }
 
-TEST_F(PipelineCacheOnDisk, ADirectoryThatCannotBeMadeIsNoError) {
+TEST_F(PipelineCacheOnDiskVulkan, ADirectoryThatCannotBeMadeIsNoError) {
   std::ofstream{directory} << "a file is in the way";
   const auto device = open_vulkan({});
   EXPECT_NO_THROW(device->save_pipeline_cache());
 }
 
-TEST_F(PipelineCacheOnDisk, Off) {
+TEST_F(PipelineCacheOnDiskVulkan, Off) {
   setenv("AESHNA_CACHE_DIR", "off", 1);
   const auto device = open_vulkan({});
   device->save_pipeline_cache();
@@ -295,7 +295,7 @@ TEST_F(PipelineCacheOnDisk, Off) {
 
 // ---- validation ----
 
-class Validation : public testing::Test {
+class ValidationVulkan : public testing::Test {
  protected:
   void SetUp() override {
     try {
@@ -313,7 +313,7 @@ class Validation : public testing::Test {
   std::shared_ptr<Buffer> a, b;
 };
 
-TEST_F(Validation, ReportsAMissingBarrierBetweenDispatches) {
+TEST_F(ValidationVulkan, ReportsAMissingBarrierBetweenDispatches) {
   const std::vector<Command> commands{dispatch(kernel, all(a), all(b), 1024, 1, "first"),
                                       dispatch(kernel, all(b), all(a), 1024, 1, "second")};
   const std::string text = error_text(ErrorCode::Internal, [&] { run(*device, commands); });
@@ -321,26 +321,26 @@ TEST_F(Validation, ReportsAMissingBarrierBetweenDispatches) {
   EXPECT_NO_THROW(run(*device, {})) << "a message is thrown once";
 }
 
-TEST_F(Validation, ReportsAMissingBarrierBetweenRangesThatOverlap) {
+TEST_F(ValidationVulkan, ReportsAMissingBarrierBetweenRangesThatOverlap) {
   const std::uint64_t half = 2048;
   const std::vector<Command> commands{dispatch(kernel, all(b), {a.get(), 0, half + 256}, 8, 1),
                                       dispatch(kernel, {a.get(), half, half}, all(b), 8, 1)};
   error_text(ErrorCode::Internal, [&] { run(*device, commands); });
 }
 
-TEST_F(Validation, SilentWithTheBarrier) {
+TEST_F(ValidationVulkan, SilentWithTheBarrier) {
   EXPECT_NO_THROW(run(*device, {dispatch(kernel, all(a), all(b), 1024, 1), BarrierCommand{},
                                 dispatch(kernel, all(b), all(a), 1024, 1)}));
 }
 
-TEST_F(Validation, SilentForRangesThatDoNotOverlap) {
+TEST_F(ValidationVulkan, SilentForRangesThatDoNotOverlap) {
   const std::uint64_t half = 2048;
   const auto c = device->create_buffer(4096, MemoryKind::Device, "c");
   EXPECT_NO_THROW(run(*device, {dispatch(kernel, {c.get(), 0, half}, {a.get(), 0, half}, 512, 1),
                                 dispatch(kernel, {c.get(), half, half}, {a.get(), half, half}, 512, 1)}));
 }
 
-TEST_F(Validation, SilentAcrossListsAndSubmissions) {
+TEST_F(ValidationVulkan, SilentAcrossListsAndSubmissions) {
   const std::vector<Command> commands{dispatch(kernel, all(a), all(b), 1024, 1)};
   const auto one = device->record(commands, {}, "one"), two = device->record(commands, {}, "two");
   CommandList* const lists[] = {one.get(), two.get()};
@@ -353,7 +353,7 @@ TEST_F(Validation, SilentAcrossListsAndSubmissions) {
   EXPECT_NO_THROW(device->timestamps(2));
 }
 
-TEST_F(Validation, SilentWhenEverythingIsDroppedInFlight) {
+TEST_F(ValidationVulkan, SilentWhenEverythingIsDroppedInFlight) {
   const std::vector<Command> commands{dispatch(kernel, all(a), all(b), 1024, 1)};
   auto list = device->record(commands, {}, "dropped");
   CommandList* const lists[] = {list.get()};
@@ -366,7 +366,7 @@ TEST_F(Validation, SilentWhenEverythingIsDroppedInFlight) {
   EXPECT_NO_THROW(run(*device, {}));
 }
 
-TEST_F(Validation, ReportsAnOrdinaryMistake) {
+TEST_F(ValidationVulkan, ReportsAnOrdinaryMistake) {
   // A kernel with more bindings than its description says.
   TestKernel wrong = test_kernel("wrong", "b[i] = a[i];");
   wrong.desc.bindings = 1;
