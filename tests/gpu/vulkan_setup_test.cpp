@@ -237,13 +237,13 @@ TEST(PipelineCacheFile, EveryDamageIsNoticed) {
 #ifndef _WIN32
 class PipelineCacheOnDiskVulkan : public testing::Test {
  protected:
-  PipelineCacheOnDisk() {
+  PipelineCacheOnDiskVulkan() {
     if (const char* old = std::getenv("AESHNA_CACHE_DIR")) old_ = old;
     directory = std::filesystem::temp_directory_path() / "aeshna-pipeline-cache-test";
     std::filesystem::remove_all(directory);
     setenv("AESHNA_CACHE_DIR", directory.c_str(), 1);
   }
-  ~PipelineCacheOnDisk() override {
+  ~PipelineCacheOnDiskVulkan() override {
     std::filesystem::remove_all(directory);
     if (old_.empty()) {
       unsetenv("AESHNA_CACHE_DIR");
