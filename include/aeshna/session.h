@@ -16,6 +16,8 @@
 namespace aeshna {
 
 enum class Mode : std::uint8_t { Inference, Training };
+/// Strict: f32 products and nothing else. Accelerated: inputs of forward products may be rounded to 16 bits; it allows, it does not
+/// promise: today every kernel is a strict one.
 enum class Contract : std::uint8_t { Strict, Accelerated };
 
 struct CompileOptions {
