@@ -252,9 +252,9 @@ struct Variant {
 };
 
 /// One compilation of a graph with its gradients, run twice on the device and compared with the interpreter.
-void check_on_device(const RandomGraph& random, const Variant& variant, Tally& tally) {
+void check_on_device(const Device& device, const RandomGraph& random, const Variant& variant, Tally& tally) {
   SCOPED_TRACE(variant.name);
-  Weights weights(*test::test_device().device);
+  Weights weights(device);
   CompileOptions options;
   options.mode = Mode::Training;
   options.loss = "loss";
@@ -289,7 +289,7 @@ void check_on_device(const RandomGraph& random, const Variant& variant, Tally& t
   }
 }
 
-void check_device(std::uint64_t first, std::uint64_t seeds) {
+void check_device(const Device& device, std::uint64_t first, std::uint64_t seeds) {
   constexpr Variant kVariants[] = {
       {"fused", true, true, true}, {"one kernel per node", false, true, true}, {"no aliasing", true, false, false}};
   Tally tally;
@@ -297,7 +297,7 @@ void check_device(std::uint64_t first, std::uint64_t seeds) {
     SCOPED_TRACE(std::format("seed {}", seed));
     const RandomGraph random = test::random_graph(seed);
     for (const Variant& variant : kVariants) {
-      no_throw([&] { check_on_device(random, variant, tally); });
+      no_throw([&] { check_on_device(device, random, variant, tally); });
     }
   }
   testing::Test::RecordProperty("compared", tally.compared);
@@ -307,12 +307,21 @@ void check_device(std::uint64_t first, std::uint64_t seeds) {
 
 TEST(RandomGraph, DeviceMatchesTheInterpreter) {
   AESHNA_NEED_DEVICE();
-  check_device(0, 50);
+  check_device(*test::test_device().device, 0, 50);
+}
+
+/// The same on a device that is made smaller: few operands, folded launches, little shared memory, a short push block.
+TEST(RandomGraph, DeviceWithSmallLimitsMatchesTheInterpreter) {
+  AESHNA_NEED_DEVICE();
+  const Device small(DeviceRequest{.selector = test::test_device().device->info().uuid,
+                                   .caps = "max_groups=7,shared_bytes=4096,max_storage_buffers=4,push_bytes=32",
+                                   .validation = test::test_device().validation});
+  check_device(small, 100, 12);
 }
 
 TEST(LongRandomGraph, DeviceMatchesTheInterpreter) {
   AESHNA_NEED_DEVICE();
-  check_device(0, 1000);
+  check_device(*test::test_device().device, 0, 1000);
 }
 
 }  // namespace
