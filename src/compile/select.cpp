@@ -150,6 +150,15 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
     }
   }
   if (!best) {
+    // An operand seen at two far places through guards (a concatenation of parts of one tensor): smaller parts see one of them.
+    each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
+      if (operand != *worst || &body != &kernel.body) return;
+      for (const auto& guard : access.guards) {
+        if (!best && guard.dim < candidates && kernel.space[guard.dim] > 1) best = guard.dim;
+      }
+    });
+  }
+  if (!best) {
     fail(ErrorCode::LimitExceeded,
          "[{}] an operand of {} elements needs a descriptor of {} bytes and cannot be split by rows; max_storage_range of {} is {} bytes",
          describe(kernel), kernel.operands[*worst].elements, (touched[*worst].high - touched[*worst].low + 1) * kWord,

@@ -241,6 +241,40 @@ TEST(SessionRun, StagingGivesWhatDirectAccessGives) {
   test::expect_equal(direct, staged);
 }
 
+/// Operands of 120 kB where a descriptor covers 32 kB: every kernel is cut by rows, and gives the same.
+TEST(SessionRun, RowSplitsGiveWhatWholeKernelsGive) {
+  AESHNA_NEED_DEVICE();
+  const Device small(DeviceRequest{.selector = device().info().uuid,
+                                   .caps = "max_storage_range=32768",
+                                   .validation = test::test_device().validation});
+  Graph g;
+  const Value x = g.input("x", {301, 100}), w = g.input("w", {20, 100});
+  g.output("pointwise", tanh(x) * 2.0 + x);
+  g.output("rows", softmax(x, 1));
+  g.output("product", linear(x, w));
+  g.output("joined", concat({slice(x, {0}, {7}, {200}), neg(x)}, 0));
+  g.output("padded", pad(x, {3, 1}, {2, 4}, 0.5));
+  g.output("transposed", permute(x, {1, 0}) * 3.0);
+  std::vector<float> values(30100), weights(2000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 37 % 211) / 100.0f - 1.0f;
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i * 17 % 101) / 100.0f - 0.5f;
+  const auto run = [&](const Device& on) {
+    Session s = compile(g, Weights(on));
+    s.set("x", std::span<const float>(values));
+    s.set("w", std::span<const float>(weights));
+    s.step();
+    std::vector<std::vector<float>> outputs;
+    for (const auto& output : g.outputs()) outputs.push_back(s.read(output.name));
+    return outputs;
+  };
+  const auto whole = run(*test::test_device().device), split = run(small);
+  for (std::size_t o = 0; o < whole.size(); ++o) {
+    ASSERT_EQ(whole[o].size(), split[o].size());
+    for (std::size_t i = 0; i < whole[o].size(); ++i)
+      ASSERT_NEAR(whole[o][i], split[o][i], 1e-4) << g.outputs()[o].name << " element " << i;
+  }
+}
+
 TEST(SessionRun, CompileReusesTheDevicesKernels) {
   AESHNA_NEED_DEVICE();
   Graph g;
