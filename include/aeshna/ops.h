@@ -116,6 +116,24 @@ Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<
 /// Coordinates along `axis` of a tensor of this shape, as i32.
 Value iota(Graph& graph, Shape shape, std::int64_t axis, Loc loc = Loc::current());
 
+// ---- convolutions
+
+// ---- pooling
+
+// ---- resizing
+
+// ---- normalization
+
+// ---- attention
+
+// ---- rotary position embedding
+
+// ---- indexing
+
+// ---- scans and orders
+
+// ---- key-value caches
+
 // ---- random (Philox4x32-10: key = seed state, counter = element, step, stream; the stream id is fixed when the node is built)
 Value random_uniform(Graph& graph, Shape shape, Loc loc = Loc::current());  ///< f32 in [0, 1), 24 bits
 Value random_normal(Graph& graph, Shape shape, Loc loc = Loc::current());

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "codegen/embedded_kernels.h"
+#include "ir/device_types.h"
 #include "ir/op.h"
 
 namespace aeshna {
@@ -542,6 +543,13 @@ std::string KernelWriter::declarations() const {
   visit(kernel.body);
   visit(kernel.a);
   visit(kernel.b);
+  if (kernel.kind == FusedKernel::Kind::Template) {
+    for (std::size_t i = 0; i < count; ++i) {
+      written[i] = kernel.operands[i].written;
+      read[i] = true;  // templates may read back what they wrote
+      types[i] = compute_dtype(kernel.operands[i].dtype);
+    }
+  }
   for (std::size_t i = 0; i < count; ++i) {
     if (const auto source = kernel.operands[i].in_place_of) aliased[i] = aliased.at(*source) = true;
   }

@@ -75,7 +75,8 @@ class Fuser {
       if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
       if (kind == OpKind::Composite) fail(ErrorCode::Internal, "fuse: composite {} was not expanded", node.op->name);
       const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
-      const bool stored = state_.external[n] || forced_[n] || (movable ? !fusion_ : !(fusion_ && recomputable(n)));
+      const bool stored = state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
+                          (movable ? !fusion_ : !(fusion_ && recomputable(n)));
       if (!stored) {
         state_.transparent[n] = true;
         continue;
@@ -215,6 +216,7 @@ class Fuser {
   /// Merges `b` into `a` if that makes no cycle and one kernel can hold both.
   bool try_merge(int a, int b) {
     if (a == b) return true;
+    if (first_node(a).op->kind == OpKind::Kernel || first_node(b).op->kind == OpKind::Kernel) return false;
     if (first_node(a).segment != first_node(b).segment) return false;
     if (path_around(a, b) || path_around(b, a)) return false;
     auto& nodes_a = state_.clusters[static_cast<std::size_t>(a)];
@@ -345,7 +347,10 @@ class Fuser {
   void join_siblings() {
     std::vector<std::vector<int>> readers(graph_.nodes().size());
     for (std::size_t id = 0; id < state_.clusters.size(); ++id) {
-      if (state_.clusters[id].empty() || has_kind(static_cast<int>(id), OpKind::Product)) continue;
+      if (state_.clusters[id].empty() || has_kind(static_cast<int>(id), OpKind::Product) ||
+          has_kind(static_cast<int>(id), OpKind::Kernel)) {
+        continue;
+      }
       if (!alive(static_cast<int>(id))) continue;
       BuildFailure failure;
       const auto kernel = build_kernel(state_, static_cast<int>(id), failure);

@@ -140,14 +140,18 @@ struct Builder {
     return push(context, std::move(instr));
   }
 
-  /// What a value is in memory, if it is: the stored value and nothing but reshapes in between.
-  std::optional<ValueId> in_memory(NodeId node) const {
+  /// What a value is in memory, if it is: the stored value and nothing but reshapes in between. Numbers of the text are not,
+  /// unless `literals` asks for their constants.
+  std::optional<ValueId> in_memory(ValueId value, bool literals = false) const {
     while (true) {
-      const Node& n = graph.node(node);
-      if (n.op->kind == OpKind::Leaf) return state.is_literal(node) ? std::nullopt : std::optional(ValueId{node, 0});
-      if (!state.transparent[node]) return inside(node) ? std::nullopt : std::optional(state.storage[node]);
+      const Node& n = graph.node(value.node);
+      if (n.op->kind == OpKind::Leaf) return state.is_literal(value.node) && !literals ? std::nullopt : std::optional(value);
+      if (!state.transparent[value.node]) {
+        if (inside(value.node)) return std::nullopt;
+        return n.op->kind == OpKind::Kernel ? value : state.storage[value.node];
+      }
       if (n.op->movement != MovementKind::Reshape) return std::nullopt;
-      node = n.inputs[0].node;
+      value = n.inputs[0];
     }
   }
 
@@ -168,7 +172,7 @@ struct Builder {
         (!widest || node.inputs.size() > graph.node(*widest).inputs.size())) {
       widest = value.node;
     }
-    const Shape& shape = node.results[0].shape;
+    const Shape& shape = graph.type(value).shape;
     if (state.is_literal(value.node)) {
       const double number = node.attrs.get<Literal>("value").at(0);
       const DType dtype = compute_dtype(node.results[0].dtype);
@@ -179,7 +183,7 @@ struct Builder {
       }
       return push_literal(context, number, dtype);
     }
-    if (const auto stored = in_memory(value.node)) return push_load(context, *stored, shape, map, std::nullopt);
+    if (const auto stored = in_memory(value)) return push_load(context, *stored, shape, map, std::nullopt);
     switch (node.op->kind) {
       case OpKind::Pointwise:
         return evaluate_pointwise(context, node, map);
@@ -256,6 +260,19 @@ struct Builder {
     return all ? *all : push_literal(context, 1, DType::boolean);
   }
 
+  /// Starts and steps are listed for `axes`; the other axes are whole.
+  static IndexMap slice_map(const Node& node, const IndexMap& map) {
+    const auto& axes = node.attrs.get<std::vector<std::int64_t>>("axes");
+    const auto& starts = node.attrs.get<std::vector<std::int64_t>>("starts");
+    const auto& steps = node.attrs.get<std::vector<std::int64_t>>("steps");
+    std::vector<std::int64_t> start(map.axes.size(), 0), step(map.axes.size(), 1);
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      start[static_cast<std::size_t>(axes[i])] = starts[i];
+      step[static_cast<std::size_t>(axes[i])] = steps[i];
+    }
+    return map_slice(map, start, step);
+  }
+
   std::uint32_t evaluate_movement(Context& context, NodeId self, const Node& node, const IndexMap& map) {
     const ValueId source = node.inputs[0];
     const Shape& shape = node.results[0].shape;
@@ -264,20 +281,10 @@ struct Builder {
         return evaluate(context, source, operand_map(node, 0, map));
       case MovementKind::Permute:
         return evaluate(context, source, map_permute(map, node.attrs.get<std::vector<std::int64_t>>("axes")));
-      case MovementKind::Slice: {
-        // Starts and steps are listed for `axes`; the other axes are whole.
-        const auto& axes = node.attrs.get<std::vector<std::int64_t>>("axes");
-        const auto& starts = node.attrs.get<std::vector<std::int64_t>>("starts");
-        const auto& steps = node.attrs.get<std::vector<std::int64_t>>("steps");
-        std::vector<std::int64_t> start(static_cast<std::size_t>(shape.rank()), 0), step(start.size(), 1);
-        for (std::size_t i = 0; i < axes.size(); ++i) {
-          start[static_cast<std::size_t>(axes[i])] = starts[i];
-          step[static_cast<std::size_t>(axes[i])] = steps[i];
-        }
-        return evaluate(context, source, map_slice(map, start, step));
-      }
+      case MovementKind::Slice:
+        return evaluate(context, source, slice_map(node, map));
       case MovementKind::Reshape: {
-        if (const auto stored = in_memory(source.node)) return push_load(context, *stored, shape, map, std::nullopt);
+        if (const auto stored = in_memory(source)) return push_load(context, *stored, shape, map, std::nullopt);
         std::optional<SplitRequest> split;
         const auto source_map = map_reshape(map, shape, graph.type(source).shape, *context.extents, split);
         if (source_map) return evaluate(context, source, *source_map);
@@ -345,7 +352,7 @@ struct Builder {
     IndexMap map = padded.map;
     map.guards.insert(map.guards.end(), padded.guards.begin(), padded.guards.end());
     // In memory: the load itself is guarded. (Guards from outside may share it: their result is replaced by a select anyway.)
-    if (const auto stored = in_memory(source.node)) {
+    if (const auto stored = in_memory(source)) {
       return push_load(context, *stored, graph.type(source).shape, map, fill);
     }
     const std::uint32_t value = evaluate(context, source, map);
@@ -682,8 +689,97 @@ struct Builder {
     }
   }
 
+  // ---- a kernel template of its own
+
+  /// `input` of the node as a view of something in memory: the movement ops in between, where they need no guards.
+  std::pair<ValueId, Access> view(ValueId input) {
+    const std::size_t rank = static_cast<std::size_t>(graph.type(input).shape.rank());
+    const auto& dims = graph.type(input).shape.dims();
+    extents.assign(dims.begin(), dims.end());
+    IndexMap map = identity_map(rank, 0, rank);
+    ValueId value = input;
+    while (true) {
+      const Shape& shape = graph.type(value).shape;
+      if (const auto stored = in_memory(value, true)) return {*stored, dense_access(map, shape, rank)};
+      const Node& node = graph.node(value.node);
+      std::optional<IndexMap> source;
+      std::optional<SplitRequest> split;
+      if (state.transparent[value.node]) {
+        switch (node.op->movement) {
+          case MovementKind::Expand:
+            source = operand_map(node, 0, map);
+            break;
+          case MovementKind::Permute:
+            source = map_permute(map, node.attrs.get<std::vector<std::int64_t>>("axes"));
+            break;
+          case MovementKind::Slice:
+            source = slice_map(node, map);
+            break;
+          case MovementKind::Reshape:
+            source = map_reshape(map, shape, graph.type(node.inputs[0]).shape, extents, split);
+            break;
+          default:
+            break;
+        }
+      }
+      if (!source) give_up("an operand of a kernel template is not in memory", source_to_materialise(value.node));
+      map = std::move(*source);
+      value = node.inputs[0];
+    }
+  }
+
+  static bool is_dense(const Access& access, const Shape& shape) {
+    if (access.offset != 0) return false;
+    const auto strides = dense_strides(shape);
+    for (int d = 0; d < shape.rank(); ++d) {
+      if (shape[d] != 1 && access.strides[static_cast<std::size_t>(d)] != strides[static_cast<std::size_t>(d)]) return false;
+    }
+    return true;
+  }
+
+  /// The cluster is one node of OpKind::Kernel.
+  void build_template() {
+    const NodeId self = kernel.nodes[0];
+    const Node& node = graph.node(self);
+    TemplateCall& call = kernel.call;
+    call.attrs = node.attrs;
+    call.results = node.results;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const TensorType& type = graph.type(node.inputs[i]);
+      call.inputs.push_back(type);
+      auto [stored, access] = view(node.inputs[i]);
+      const bool updated = node.op->updates == i;
+      if (!is_dense(access, type.shape) && (updated || !node.op->accepts_view || !node.op->accepts_view(i, access))) {
+        give_up("an operand of a kernel template is a view that it cannot read", source_to_materialise(node.inputs[i].node));
+      }
+      if (updated && graph.type(stored).shape.elements() != type.shape.elements()) {
+        give_up("an updated operand is part of a tensor", source_to_materialise(node.inputs[i].node));
+      }
+      call.views.push_back(std::move(access));
+      if (updated) {
+        call.updated = stored;
+        call.input_operands.push_back(TemplateCall::kUnbound);
+      } else {
+        call.input_operands.push_back(operand_index(stored, false));
+      }
+    }
+    for (std::uint32_t r = 0; r < node.results.size(); ++r) call.result_operands.push_back(operand_index({self, r}, true));
+    if (kernel.operands.size() > state.caps.max_storage_buffers) {
+      give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers));
+    }
+    extents.clear();
+  }
+
   void choose_kind() {
     const auto& nodes = state.clusters[static_cast<std::size_t>(id)];
+    for (const NodeId n : nodes) {
+      if (graph.node(n).op->kind != OpKind::Kernel) continue;
+      if (nodes.size() > 1) give_up("an op with a kernel of its own");
+      kernel.kind = FusedKernel::Kind::Template;
+      base = n;
+      kernel.anchor = graph.node(n).op;
+      return;
+    }
     std::optional<NodeId> product, reduce, largest;
     for (const NodeId n : nodes) {
       const Node& node = graph.node(n);
@@ -711,6 +807,10 @@ struct Builder {
       kernel.nodes.push_back(n);
       kernel.segment = graph.node(n).segment;
       if (graph.node(n).precision == Precision::Full) kernel.precision = Precision::Full;
+    }
+    if (kernel.kind == FusedKernel::Kind::Template) {
+      build_template();
+      return std::move(kernel);
     }
     start_space();
     while (true) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aeshna/graph.h"
+#include "ir/device_types.h"
 #include "ir/kernel.h"
 
 namespace aeshna {
@@ -90,11 +91,5 @@ struct Plan {
   /// this list, word 0 the ErrorCode (0: no check has failed). See compile/reserved.h.
   std::vector<std::string> checks;
 };
-
-/// Bytes of a tensor on the device: f32/i32/u32 and every narrower or wider integer and boolean take one 32-bit word per
-/// element. Throws Error(Unsupported) naming the dtype for what has no device form yet.
-std::uint64_t device_bytes(const TensorType& type);
-/// The dtype a kernel computes with for values of this dtype (f32, i32, u32, boolean).
-DType compute_dtype(DType dtype);
 
 }  // namespace aeshna

@@ -65,7 +65,7 @@ std::string body(std::string_view name, const Body& b) {
 }  // namespace
 
 std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
-  constexpr std::string_view kKinds[] = {"pointwise", "reduction", "matmul"};
+  constexpr std::string_view kKinds[] = {"pointwise", "reduction", "matmul", "template"};
   constexpr std::string_view kSegments[] = {"forward", "backward", "update"};
   std::string text = std::format("{} {} over {}", kSegments[static_cast<std::size_t>(kernel.segment)],
                                  kKinds[static_cast<std::size_t>(kernel.kind)], list(kernel.space));
@@ -82,6 +82,13 @@ std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
                         dtype_name(operand.dtype), operand.elements);
     if (operand.in_place_of) text += std::format(", in place of @{}", *operand.in_place_of);
     text += "\n";
+  }
+  for (std::size_t i = 0; i < kernel.call.views.size(); ++i) {
+    if (kernel.call.input_operands[i] == TemplateCall::kUnbound) {
+      text += std::format("  input {} is updated in place\n", i);
+    } else {
+      text += std::format("  input {} = @{} {}\n", i, kernel.call.input_operands[i], access(kernel.call.views[i]));
+    }
   }
   return text + body("a", kernel.a) + body("b", kernel.b) + body("v", kernel.body);
 }

@@ -50,6 +50,8 @@ struct Item {
   std::vector<Access> accesses;
   std::vector<std::uint32_t> next, previous;  ///< dependency edges
   std::uint32_t group = 0;
+  bool initial = false;  ///< Copy: the old contents of what a kernel updates
+  bool dropped = false;  ///< an initial copy within one place: nothing to do
 };
 
 struct Use {
@@ -225,6 +227,10 @@ class Scheduler {
         }
         item.accesses.push_back(a);
       }
+      if (fused.call.updated) {
+        const std::uint32_t result = item.accesses[fused.call.result_operands[0]].cell;
+        items_[add_copy(cell_of(*fused.call.updated), result, fused.segment)].initial = true;
+      }
       add_item(std::move(item));
     }
   }
@@ -316,6 +322,7 @@ class Scheduler {
       return std::format("the new value is already written over '{}'", plan_.placements[cells_[value].placement].name);
     for (const Use& writer : cells_[value].writers) {
       if (segment_of(writer) != assign.segment) return "the new value is computed in an earlier segment";
+      if (items_[writer.item].initial) continue;
       for (const Use& reader : cells_[leaf].readers) {
         if (reader.item != writer.item) continue;
         if (access(writer).in_place_of != reader.operand)
@@ -342,7 +349,24 @@ class Scheduler {
       }
     }
     cells_[value].placement = cells_[leaf].placement;
+    for (const Use& writer : std::vector(cells_[value].writers)) {
+      if (items_[writer.item].initial && items_[writer.item].accesses[0].cell == leaf) drop(writer.item);
+    }
     return {};
+  }
+
+  void drop(std::uint32_t index) {
+    Item& item = items_[index];
+    item.dropped = true;
+    for (const std::uint32_t next : item.next) std::erase(items_[next].previous, index);
+    for (const std::uint32_t previous : item.previous) std::erase(items_[previous].next, index);
+    item.next.clear();
+    item.previous.clear();
+    const auto of_item = [&](const Use& use) { return use.item == index; };
+    for (const Access& a : item.accesses) {
+      std::erase_if(cells_[a.cell].readers, of_item);
+      std::erase_if(cells_[a.cell].writers, of_item);
+    }
   }
 
   /// Is each element of written operand `operand` written by one invocation, once? Only then may that invocation have read the
@@ -412,7 +436,7 @@ class Scheduler {
     std::vector<std::uint32_t> waiting(items_.size(), 0);
     std::vector<std::uint32_t> members;
     for (std::uint32_t i = 0; i < items_.size(); ++i) {
-      if (items_[i].segment != segment) continue;
+      if (items_[i].segment != segment || items_[i].dropped) continue;
       members.push_back(i);
       for (const std::uint32_t p : items_[i].previous) waiting[i] += items_[p].segment == segment ? 1 : 0;
       if (waiting[i] == 0) order.push_back(i);
@@ -469,6 +493,7 @@ class Scheduler {
 
     for (const std::uint32_t i : by_group) {
       const Item& item = items_[i];
+      if (item.dropped) continue;
       for (const Access& a : item.accesses) {
         Cell& cell = cells_[a.cell];
         if (!a.written || cell.placement != kNone || cell.allocation != kNone) continue;
@@ -574,6 +599,7 @@ class Scheduler {
     std::uint64_t next_counter = 0;
     for (const std::uint32_t i : order) {
       const Item& item = items_[i];
+      if (item.dropped) continue;
       PlanStep step;
       step.kind = item.kind;
       step.segment = item.segment;

@@ -103,6 +103,15 @@ std::string describe(const FusedKernel& kernel) {
 void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel>& out) {
   const std::int64_t limit = static_cast<std::int64_t>(std::min<std::uint64_t>(caps.max_storage_range, std::numeric_limits<std::int64_t>::max())) / kWord;
   const std::int64_t alignment = std::max<std::int64_t>(caps.storage_alignment / kWord, 1);
+  if (kernel.kind == FusedKernel::Kind::Template) {
+    for (const KernelOperand& operand : kernel.operands) {
+      if (operand.elements <= limit) continue;
+      fail(ErrorCode::LimitExceeded, "[{}] an operand of {} elements needs a descriptor of {} bytes; max_storage_range of {} is {} bytes",
+           describe(kernel), operand.elements, operand.elements * kWord, caps.device_name, caps.max_storage_range);
+    }
+    out.push_back(std::move(kernel));
+    return;
+  }
   const auto touched = windows(kernel);
   std::optional<std::size_t> worst;
   bool whole = true;

@@ -79,6 +79,17 @@ struct KernelOperand {
   std::optional<std::uint32_t> in_place_of;
 };
 
+/// FusedKernel::Kind::Template: the node that a kernel template of its own computes (OpKind::Kernel).
+struct TemplateCall {
+  static constexpr std::uint32_t kUnbound = UINT32_MAX;
+  Attrs attrs;
+  std::vector<TensorType> inputs, results;
+  std::vector<Access> views;                  ///< per input: how it lies in its operand, over its own axes
+  std::vector<std::uint32_t> input_operands;  ///< per input: index into operands; kUnbound: the updated one
+  std::vector<std::uint32_t> result_operands;
+  std::optional<ValueId> updated;  ///< result 0 starts as a copy of this value (OpDef::updates)
+};
+
 /// One kernel before geometry is chosen.
 ///  Pointwise: `space` is iterated, `body` runs per coordinate.
 ///  Reduction: space = outer dims (the first outer_rank) ++ inner dims. An instruction is on the outer space if it depends on
@@ -86,15 +97,17 @@ struct KernelOperand {
 ///   the inner dims once per level, then once more for stores on the full space.
 ///  Matmul: space = batch dims ++ {M, N}. `a` has space batch ++ {M, K}, `b` batch ++ {K, N}; each ends in one value (their
 ///   last instruction); `body` has one Product instruction and the epilogue.
+///  Template: `call`; space and bodies are empty.
 ///  A dimension of extent 1 is never present, except that a space may be empty (one element); dims are merged where every
 ///  access allows it.
 struct FusedKernel {
-  enum class Kind : std::uint8_t { Pointwise, Reduction, Matmul };
+  enum class Kind : std::uint8_t { Pointwise, Reduction, Matmul, Template };
   Kind kind = Kind::Pointwise;
   std::vector<std::int64_t> space;
   std::uint32_t outer_rank = 0;
   std::int64_t k = 0;  ///< Matmul: the contracted extent (may be 0)
   Body body, a, b;
+  TemplateCall call;
   std::vector<KernelOperand> operands;  ///< distinct; at most Caps.max_storage_buffers minus what the variant adds
   std::vector<NodeId> nodes;            ///< graph nodes it computes, for dumps and profiles
   const OpDef* anchor = nullptr;        ///< whose `lower` serves it

@@ -2,6 +2,7 @@
 // An op is ONE record. Everything else (types, gradients, reference, kernels, tests, docs) is derived from it.
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ enum class OpKind : std::uint8_t {
   Random,     ///< random_bits: a function of coordinates, seed and step
   Reduce,     ///< `reduce` says how; attrs "axes" (sorted ints), "keepdims" (bool)
   Product,    ///< matmul
+  Kernel,     ///< has a kernel template of its own: operands and results are in memory, nothing is fused into it (`lower`,
+              ///< `accepts_view`, `updates`); may have several results
   Composite,  ///< has `expand`; gone before fusion
 };
 
@@ -112,6 +115,12 @@ struct OpDef {
   std::function<std::vector<Candidate>(const FusedKernel&, const Caps&)> lower;
   std::function<std::vector<OpCase>()> cases;
   PointwiseDef pointwise;
+  /// Kernel: whether operand `input`, a view (`access` over its own axes, without guards) of something in memory, can be read as
+  /// it is. Unset: only dense operands; others are put in memory first.
+  std::function<bool(std::size_t input, const Access& access)> accepts_view;
+  /// Kernel: this operand is updated in place: result 0 holds its old contents where the kernel does not write. The operand is
+  /// not bound; the planner gives the kernel its memory, or a copy of it.
+  std::optional<std::size_t> updates;
   MovementKind movement = MovementKind::None;
   ReduceKind reduce = ReduceKind::Sum;
 };

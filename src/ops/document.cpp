@@ -18,6 +18,7 @@ const char* kind_name(OpKind kind) {
     case OpKind::Random: return "random";
     case OpKind::Reduce: return "reduction";
     case OpKind::Product: return "product";
+    case OpKind::Kernel: return "kernel of its own";
     case OpKind::Composite: return "composite";
   }
   return "?";

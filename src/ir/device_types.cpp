@@ -1,7 +1,8 @@
 // The device forms of tensors: one 32-bit word per element.
+#include "ir/device_types.h"
+
 #include "base/checked.h"
 #include "base/fail.h"
-#include "compile/plan.h"
 
 namespace aeshna {
 
