@@ -145,7 +145,26 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std:
 
 // ---- resizing
 
-// ---- normalization
+// ---- normalization; y is shaped as x, eps > 0 is added to the variance (biased: divided by the count). Statistics keep their
+// digits when the mean is far above the deviation. An empty or non-float x, or a scale or bias of another shape, is an error.
+/// Over the last `axes` axes; scale and bias have their extents.
+Value layer_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5,
+                 std::int64_t axes = 1);
+/// x / sqrt(mean(x^2) + eps) * scale over the last `axes` axes.
+Value rms_norm(Operand x, std::optional<Value> scale = {}, double eps = 1e-6, std::int64_t axes = 1);
+/// x [N, C, ...] over each of `groups` runs of channels and all positions; scale and bias [C]. C must be a multiple of groups.
+Value group_norm(Operand x, std::int64_t groups, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// x [N, C, spatial...] over the positions of each channel; scale and bias [C].
+Value instance_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5);
+/// Inference: x [N, C, ...] with the statistics given, per channel; mean, variance, scale and bias [C].
+Value batch_norm(Operand x, Value mean, Value variance, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// Training: x [N, C, ...] with the statistics of the batch (more than one value per channel, else an error). Assigns
+/// (1 - momentum) * running + momentum * batch to the states running_mean and running_variance [C]; the running variance is
+/// unbiased, as in PyTorch.
+Value batch_norm_training(Operand x, Value running_mean, Value running_variance, std::optional<Value> scale = {},
+                          std::optional<Value> bias = {}, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention
 
