@@ -112,6 +112,8 @@ class ProductHooks {
         address.condition += range <= 0 ? "false" : std::format("{} < {}", value, writer_.number(range));
       }
     }
+    const bool guarded = std::ranges::any_of(from.instrs, [](const Instr& i) { return !i.access.guards.empty(); });
+    writer_.define(std::format("{}_KEEP", name), outer_extents.size() > 1 || guarded ? 1 : 0);
     writer_.add(outer.text("outer", writer_.split_index("x", outer_extents, outer.names, "  ")));
     // Extents of the contraction are compiled in: what divides by them is a multiplication.
     writer_.add(k.text("k", writer_.split_index("x", k_extents, k.names, "  ", true)));
