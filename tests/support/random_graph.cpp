@@ -404,6 +404,38 @@ class Generator {
     keep({log_softmax(x.v, axis), x.low - x.high - std::log(n), 0});
   }
 
+  void norms() {
+    const double eps = 0.5;  // rows of nearly equal values keep a bounded slope
+    const int kind = below(6);
+    const Item x = float_of_rank(kind < 2 ? 1 : kind == 3 ? 3 : 2, true);
+    const Shape shape = x.v.shape();
+    const auto parameter = [&](Shape params) { return new_float(params, chance(70)); };
+    const auto kept = [&](Value y, double rows, double scale) {  // |x - mean| / deviation is at most sqrt(count)
+      const double m = std::sqrt(rows) * scale + 2;
+      keep({y, -m, m});
+    };
+    const double count = static_cast<double>(shape.elements());
+    if (kind < 2) {
+      const int axes = 1 + below(shape.rank());
+      const Shape params(shape.dims().last(static_cast<std::size_t>(axes)));
+      const Item scale = parameter(params);
+      if (kind == 0) return kept(rms_norm(x.v, scale.v, eps, axes), count, scale.magnitude());
+      std::optional<Value> bias;
+      if (chance(50)) bias = parameter(params).v;
+      return kept(layer_norm(x.v, scale.v, bias, eps, axes), count, scale.magnitude());
+    }
+    const Item scale = parameter({shape[1]}), bias = parameter({shape[1]});
+    if (kind == 2) return kept(group_norm(x.v, chance(50) ? 1 : shape[1], scale.v, bias.v, eps), count, scale.magnitude());
+    if (kind == 3) return kept(instance_norm(x.v, scale.v, bias.v, eps), count, scale.magnitude());
+    if (kind == 4 && shape.elements() > shape[1]) {
+      const Value operands[] = {x.v, scale.v, bias.v};
+      return kept(g_.add("batch_norm_training", operands, {{"epsilon", eps}}, SourceLine(Loc::current())), count,
+                  scale.magnitude());
+    }
+    const Item mean = parameter({shape[1]}), variance = positive(parameter({shape[1]}));
+    kept(batch_norm(x.v, mean.v, variance.v, scale.v, bias.v, eps), 1, (x.magnitude() + 2) * scale.magnitude() * 2);
+  }
+
   void loss_op() {
     const Reduction reduction = one_of<Reduction>({Reduction::Mean, Reduction::Sum, Reduction::None});
     const Item x = float_of_rank(1, true);
@@ -518,7 +550,7 @@ class Generator {
     if (kind < 62) return integers();
     if (kind < 73) return reduction();
     if (kind < 80) return product();
-    if (kind < 84) return rows();
+    if (kind < 84) return chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
     if (kind < 98) return movement();
     random_numbers();
