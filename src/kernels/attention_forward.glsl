@@ -29,7 +29,8 @@ shared vec4 of_row[BR * RED];  // one number of each thread of a row
   [[unroll]] for (uint i = 0; i < RM; ++i) {                                                                          \
     [[unroll]] for (uint w = 0; w < RED; ++w) {                                                                       \
       const vec4 some = of_row[(tr + i * TR) * RED + w];                                                              \
-      const float together = TC == 2 ? WITH(some.x, some.y) : WITH(WITH(some.x, some.y), WITH(some.z, some.w));       \
+      const float pair = TC == 1 ? some.x : WITH(some.x, some.y);                                                     \
+      const float together = TC <= 2 ? pair : WITH(pair, WITH(some.z, some.w));                                       \
       RESULT[i] = w == 0 ? together : WITH(RESULT[i], together);                                                      \
     }                                                                                                                 \
   }
@@ -137,10 +138,7 @@ void main() {
       most[i] = new_most[i];
     }
     barrier();
-    [[dont_unroll]] for (uint c0 = 0; c0 < TC; c0 += 2) {
-      MULTIPLY_WEIGHTS(out_rows, weights, 0, Y_TILE, c0)
-      MULTIPLY_WEIGHTS(out_rows, weights, 0, Y_TILE, c0 + 1)
-    }
+    [[dont_unroll]] for (uint c = 0; c < TC; ++c) MULTIPLY_WEIGHTS(out_rows, weights, 0, Y_TILE, c)
     barrier();
   }
 

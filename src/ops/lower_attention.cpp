@@ -16,8 +16,8 @@ namespace {
 
 constexpr AttentionVariant kVariants[] = {{64, 8, 8},  {64, 8, 16}, {64, 16, 8}, {32, 8, 8}, {32, 8, 16}, {32, 8, 4}, {32, 16, 8},
                                           {16, 8, 8},  {16, 8, 16}, {16, 8, 4},  {8, 8, 8},  {8, 8, 4},   {8, 4, 8},  {8, 4, 4},
-                                          {4, 4, 8},   {4, 4, 2}};
-constexpr AttentionVariant kSmallest = {4, 4, 2};
+                                          {4, 4, 8},   {4, 4, 2},  {2, 2, 1}};
+constexpr AttentionVariant kSmall = {4, 4, 2}, kSmallest = {2, 2, 1};
 constexpr std::uint32_t kParts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 /// Rows of a group of heads that share keys are packed up to here: decoding, where reading the keys is all there is.
 constexpr std::int64_t kPackedRows = 64;
@@ -153,8 +153,10 @@ std::vector<Candidate> lower(const FusedKernel& kernel, const Caps& caps) {
       work.role == Role::Forward && work.p.group() > 1 && work.p.queries * work.p.group() <= kPackedRows;
   std::vector<Priced> list;
   if (caps.compute_units == 0) {  // tests: the smallest variant, split in three, so that small shapes reach every path
-    for (const std::uint32_t parts : {work.columns() > 4 * 4 * kSmallest.tc ? 3u : 1u, 1u})
-      list.push_back({static_cast<double>(list.size()), &kSmallest, parts, may_pack});
+    for (const AttentionVariant* v : {&kSmall, &kSmallest}) {
+      for (const std::uint32_t parts : {work.columns() > 16 * v->tc ? 3u : 1u, 1u})
+        list.push_back({static_cast<double>(list.size()), v, parts, may_pack});
+    }
   } else {
     for (const AttentionVariant& v : kVariants) {
       for (const std::uint32_t parts : kParts) {
