@@ -167,6 +167,33 @@ Value batch_norm_training(Operand x, Value running_mean, Value running_variance,
                           std::optional<Value> bias = {}, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention
+struct AttentionOptions {
+  std::optional<double> scale = {};  ///< of q k^T; unset: 1 / sqrt(head_dim)
+  /// A query sees the keys up to its own position alone. Key j is at position j, query i at query_offset + i, or at
+  /// position[batch] + i. With as many queries as keys the offset is 0 unless set; with other lengths one of the two must be set.
+  bool causal = false;
+  /// With causal: a query sees at most this many keys, the latest up to itself; 0: all of them.
+  std::int64_t window = 0;
+  std::optional<std::int64_t> query_offset = {};
+  /// i32 [B]: the position of each sequence's first query, so that one plan decodes at any position. Keys that k and v do not
+  /// have (positions from Sk on) are simply not seen.
+  std::optional<Value> position = {};
+  /// f32, added to the scores; or boolean, true where a query sees a key. Broadcasts to [B, H, Sq, Sk]. A sum of -1e30 or less
+  /// masks. An f32 mask has a gradient, which costs memory for all scores.
+  std::optional<Value> mask = {};
+  /// k and v are ring buffers: slot j holds the latest position up to the last query's that is j modulo Sk. Needs causal, window,
+  /// and Sk >= window + Sq - 1.
+  bool ring = false;
+};
+/// softmax(scale q k^T + mask) v per head: q [B, H, Sq, D], k and v [B, KV, Sk, D] -> [B, H, Sq, D], f32, D from 1 to 256. H is a
+/// multiple of KV: head h uses KV head h / (H / KV). A query that sees no key gives 0, and no gradient. Never holds the scores.
+/// Views of [B, S, heads, D] through permute cost nothing, before and behind.
+Value attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
+struct AttentionResult {
+  Value out;  ///< [B, H, Sq, D]
+  Value lse;  ///< [B, H, Sq]: logsumexp of each query's scores; -inf where it sees no key
+};
+AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
 
 // ---- rotary position embedding
 

@@ -23,6 +23,8 @@ constexpr std::array kFamilies{
     Family{"reduce", generate_reduce},
     Family{"matmul", generate_matmul},
     Family{"gemv", generate_gemv},
+    Family{"attention", generate_attention},
+    Family{"attention_gradient", generate_attention_gradient},
 };
 
 }  // namespace

@@ -9,5 +9,7 @@ KernelSource generate_pointwise(KernelWriter& writer);  // pointwise.cpp
 KernelSource generate_reduce(KernelWriter& writer);     // reduce.cpp
 KernelSource generate_matmul(KernelWriter& writer);     // matmul.cpp
 KernelSource generate_gemv(KernelWriter& writer);       // matmul.cpp
+KernelSource generate_attention(KernelWriter& writer);           // attention.cpp
+KernelSource generate_attention_gradient(KernelWriter& writer);  // attention.cpp
 
 }  // namespace aeshna
