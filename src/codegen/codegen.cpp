@@ -23,6 +23,11 @@ constexpr std::array kFamilies{
     Family{"reduce", generate_reduce},
     Family{"matmul", generate_matmul},
     Family{"gemv", generate_gemv},
+    Family{"index_order", generate_index_order},
+    Family{"radix_offsets", generate_radix_offsets},
+    Family{"radix_move", generate_radix_move},
+    Family{"scatter_runs", generate_scatter_runs},
+    Family{"scatter_joins", generate_scatter_joins},
 };
 
 }  // namespace

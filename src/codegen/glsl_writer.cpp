@@ -179,6 +179,11 @@ void KernelWriter::check_reach(const Access& access, std::uint32_t operand, std:
     low = checked_add(low, std::min(at_first, at_last), "offset of an operand");
     high = checked_add(high, std::max(at_first, at_last), "offset of an operand");
   }
+  for (const Access::Dynamic& dynamic : access.dynamic) {
+    if (dynamic.extent <= 0) return;
+    const std::int64_t reach = checked_mul(dynamic.extent - 1, dynamic.stride, "offset of an operand");
+    (reach < 0 ? low : high) = checked_add(reach < 0 ? low : high, reach, "offset of an operand");
+  }
   if (high > std::numeric_limits<std::uint32_t>::max()) {
     fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
          operand, dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
@@ -218,14 +223,14 @@ void KernelWriter::set_vector_view(std::uint32_t operand) {
 
 void KernelWriter::use_vector_views(const Body& body, std::uint32_t dim) {
   std::vector<bool> used(views_.size(), false), fits(views_.size(), true);
-  const auto visit = [&](std::uint32_t operand, const Access& access) {
+  const auto visit = [&](std::uint32_t operand, bool vector) {
     used.at(operand) = true;
-    fits[operand] = fits[operand] && vector_access(access, dim) && fused().operands[operand].elements % 4 == 0;
+    fits[operand] = fits[operand] && vector && fused().operands[operand].elements % 4 == 0;
   };
   for (const Instr& instr : body.instrs) {
-    if (instr.kind == Instr::Kind::Load) visit(instr.operand, instr.access);
+    if (instr.kind == Instr::Kind::Load) visit(instr.operand, vector_load(body, instr, dim));
   }
-  for (const Store& store : body.stores) visit(store.operand, store.access);
+  for (const Store& store : body.stores) visit(store.operand, vector_access(store.access, dim));
   for (std::uint32_t operand = 0; operand < views_.size(); ++operand) {
     if (used[operand] && fits[operand]) set_vector_view(operand);
   }
@@ -259,7 +264,7 @@ std::string KernelWriter::guard(const Access& access, std::span<const std::strin
   return text;
 }
 
-std::string KernelWriter::load(const Instr& instr, const Site& site, const std::string& variable) {
+std::string KernelWriter::load(const Body& body, const Instr& instr, const Site& site, const std::string& variable) {
   const bool boolean = instr.dtype == DType::boolean;
   const int view = views_.at(instr.operand);
   const auto scalar_at = [&](const std::string& index) {
@@ -271,25 +276,49 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   const std::string& indent = site.indent;
   const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
 
-  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) &&
-      !vector_access(instr.access, site.vector_dim)) {
-    // Gather: each component at its own coordinate, under its own guard.
+  // Element index, and the condition under which memory may be touched: what the coordinates and the indices (arguments) say.
+  AESHNA_CHECK(instr.args.size() == instr.access.dynamic.size());
+  const auto index_at = [&](std::size_t i, int lane) {
+    const auto given = site.given.find(instr.args[i]);
+    const bool scalar = site.width == 1 || (given != site.given.end() && given->second.width < site.width);
+    return std::format("uint({}{})", name(site, instr.args[i]), scalar ? "" : std::format(".{}", "xyzw"[lane]));
+  };
+  const auto element = [&](std::span<const std::string> coords, int lane) {
+    std::string text = offset(instr.access, coords);
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      const std::int64_t stride = instr.access.dynamic[i].stride;
+      text = std::format("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
+      if (stride != 1) text += " * " + number(stride);
+    }
+    return text;
+  };
+  const auto allowed = [&](std::span<const std::string> coords, int lane) {
+    std::string text = guard(instr.access, coords);
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      text += std::format("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
+    }
+    return text;
+  };
+
+  const bool uniform = site.width == 1 || uniform_load(body, instr, site.vector_dim);
+  if (site.width == 4 && !uniform && !vector_load(body, instr, site.vector_dim)) {
+    // Each component at its own coordinate, under its own guard.
     std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
       if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-      const std::string condition = guard(instr.access, coords);
+      const std::string condition = allowed(coords, lane);
       text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
-                          "xyzw"[lane], scalar_at(offset(instr.access, coords)));
+                          "xyzw"[lane], scalar_at(element(coords, lane)));
     }
     return text;
   }
 
   std::string value;
-  const std::string index = offset(instr.access, site.coords);
+  const std::string index = element(site.coords, 0);
   if (site.width == 1) {
     value = scalar_at(index);
-  } else if (uniform_access(instr.access, site.vector_dim)) {
+  } else if (uniform) {
     value = std::format("{}({})", type, scalar_at(index));
   } else if (view == 4) {
     value = std::format("B{}[({}) >> 2]", instr.operand, index);
@@ -299,7 +328,7 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
     for (int lane = 1; lane < 4; ++lane) value += ", " + scalar_at(std::format("{} + {}u", index, lane));
     value += ")";
   }
-  const std::string condition = guard(instr.access, site.coords);
+  const std::string condition = allowed(site.coords, 0);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
   return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
                      value);
@@ -456,7 +485,7 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
     const Instr& instr = body.instrs[i];
     const std::string variable = site.prefix + std::to_string(i);
     if (instr.kind == Instr::Kind::Load) {
-      text += load(instr, site, variable);
+      text += load(body, instr, site, variable);
     } else {
       text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
                           expression(body, instr, site));

@@ -92,7 +92,7 @@ class KernelWriter {
   bool overflowed() const { return overflowed_; }
 
  private:
-  std::string load(const Instr& instr, const Site& site, const std::string& variable);
+  std::string load(const Body& body, const Instr& instr, const Site& site, const std::string& variable);
   std::string store(const Store& store, const Body& body, const Site& site);
   std::string expression(const Body& body, const Instr& instr, const Site& site);
   std::string op_function(const Body& body, const Instr& instr, int width);

@@ -15,6 +15,10 @@ bool vector_access(const Access& access, std::size_t dim);
 /// True if the access does not depend on `dim` (stride 0 and no guard on it).
 bool uniform_access(const Access& access, std::size_t dim);
 
+/// The same of a Load of `body`, with what its indices add; `dim` is never an outer dimension of a Reduction.
+bool vector_load(const Body& body, const Instr& load, std::size_t dim);
+bool uniform_load(const Body& body, const Instr& load, std::size_t dim);
+
 /// How the instructions of a Reduction's body depend on its space.
 struct ReductionLevels {
   std::vector<bool> outer;           ///< per instruction: depends on inner coordinates through Reduce alone

@@ -58,8 +58,8 @@ Walk walk_of(const FusedKernel& kernel, const Body& body, bool is_a, std::int64_
     ++loads;
     const KernelOperand& operand = kernel.operands.at(instr.operand);
     for (auto [dim, votes] : {std::pair{k_dim, &along_k}, std::pair{outer_dim, &along_outer}}) {
-      votes->vector += operand.elements % 4 == 0 && vector_access(instr.access, dim);
-      votes->uniform += uniform_access(instr.access, dim);
+      votes->vector += operand.elements % 4 == 0 && vector_load(body, instr, dim);
+      votes->uniform += uniform_load(body, instr, dim);
       votes->unit += instr.access.strides[dim] == 1;
     }
   }
