@@ -23,6 +23,10 @@ constexpr std::array kFamilies{
     Family{"reduce", generate_reduce},
     Family{"matmul", generate_matmul},
     Family{"gemv", generate_gemv},
+    Family{"scan", generate_scan},
+    Family{"sort_chunks", generate_sort_chunks},
+    Family{"sort_merge", generate_sort_merge},
+    Family{"cache", generate_cache},
 };
 
 }  // namespace

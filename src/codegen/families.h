@@ -9,5 +9,9 @@ KernelSource generate_pointwise(KernelWriter& writer);  // pointwise.cpp
 KernelSource generate_reduce(KernelWriter& writer);     // reduce.cpp
 KernelSource generate_matmul(KernelWriter& writer);     // matmul.cpp
 KernelSource generate_gemv(KernelWriter& writer);       // matmul.cpp
+KernelSource generate_scan(KernelWriter& writer);       // order.cpp
+KernelSource generate_sort_chunks(KernelWriter& writer);  // order.cpp
+KernelSource generate_sort_merge(KernelWriter& writer);   // order.cpp
+KernelSource generate_cache(KernelWriter& writer);      // order.cpp
 
 }  // namespace aeshna
