@@ -26,7 +26,10 @@ constexpr std::array kFamilies{
     Family{"scan", generate_scan},
     Family{"sort_chunks", generate_sort_chunks},
     Family{"sort_merge", generate_sort_merge},
+    Family{"place", generate_place},
     Family{"cache", generate_cache},
+    Family{"attention", generate_attention},
+    Family{"attention_gradient", generate_attention_gradient},
 };
 
 }  // namespace

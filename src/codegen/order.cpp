@@ -94,6 +94,21 @@ KernelSource generate_sort_chunks(KernelWriter& writer) {
   return writer.finish("sort_chunks");
 }
 
+KernelSource generate_place(KernelWriter& writer) {
+  const TemplateCall& call = writer.fused().call;
+  const std::int64_t n = call.results[0].shape[1];
+  define_constants(writer);
+  writer.define("T", glsl_type(compute_dtype(call.inputs[0].dtype)));
+  writer.define("POINTS", writer.number(call.inputs[0].shape.elements()));
+  writer.define("K", writer.number(call.inputs[0].shape[1]));
+  writer.define("N", writer.number(n));
+  writer.define("SEGMENTS", writer.number(ceil_div(n, writer.spec().constant("SEGMENT"))));
+  writer.define("X", input_buffer(call, 0));
+  writer.define("INDICES", input_buffer(call, 1));
+  writer.define("Y", result_buffer(call, 0));
+  return writer.finish("place");
+}
+
 KernelSource generate_cache(KernelWriter& writer) {
   const TemplateCall& call = writer.fused().call;
   const bool write = writer.spec().constant("WRITE") != 0;

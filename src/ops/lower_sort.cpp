@@ -55,4 +55,26 @@ std::vector<Candidate> lower_sort_merge(const FusedKernel& kernel, const Caps& c
   return {std::move(candidate)};
 }
 
+std::vector<Candidate> lower_place(const FusedKernel& kernel, const Caps& caps) {
+  AESHNA_CHECK(kernel.kind == FusedKernel::Kind::Template);
+  const TemplateCall& call = kernel.call;
+  const std::int64_t rows = call.inputs[0].shape[0], k = call.inputs[0].shape[1], n = call.results[0].shape[1];
+  const bool full = k == n;  // a permutation: no element is left out
+  constexpr std::int64_t kSegment = 2048;
+  const std::uint32_t threads = workgroup_threads(caps, 256);
+
+  Candidate candidate;
+  KernelSpec& spec = candidate.spec;
+  spec.family = "place";
+  spec.variant = full ? "permutation" : "segments";
+  spec.constants = {{"THREADS", threads}, {"SEGMENT", kSegment}, {"FULL", full ? 1 : 0}};
+  spec.local = {threads, 1, 1};
+  spec.workgroups = static_cast<std::uint64_t>(full ? ceil_div(rows * k, std::int64_t{threads}) : rows * ceil_div(n, kSegment));
+  spec.shared_bytes = full ? 0 : 4 * kSegment;
+  spec.fused = std::make_shared<const FusedKernel>(kernel);
+  estimate(spec);
+  candidate.rejected = template_obstacle(spec, caps);
+  return {std::move(candidate)};
+}
+
 }  // namespace aeshna

@@ -10,7 +10,7 @@
 
 namespace aeshna {
 
-std::vector<OpDef> sort_ops();  ///< sort.cpp: sort topk and their passes; part of order_ops()
+std::vector<OpDef> sort_ops();  ///< sort.cpp: sort topk, their passes, place; part of order_ops()
 
 /// The attr axis of an op, checked against the rank of its first operand.
 int infer_axis(const InferContext& ctx);
@@ -20,6 +20,7 @@ void need_number(const InferContext& ctx, const TensorType& x);
 std::vector<Candidate> lower_scan(const FusedKernel& kernel, const Caps& caps);
 std::vector<Candidate> lower_sort_chunks(const FusedKernel& kernel, const Caps& caps);
 std::vector<Candidate> lower_sort_merge(const FusedKernel& kernel, const Caps& caps);
+std::vector<Candidate> lower_place(const FusedKernel& kernel, const Caps& caps);
 std::vector<Candidate> lower_cache(const FusedKernel& kernel, const Caps& caps);
 
 /// Elements that sort_chunks sorts at most in shared memory: 16 KiB, which every device has.

@@ -251,6 +251,56 @@ OpDef merge_runs_op() {
   return op;
 }
 
+OpDef place_op() {
+  OpDef op;
+  op.name = "place";
+  op.doc = "Rows [R, k] at their indices (i32 [R, k], distinct in each row) of rows of attr n elements, 0 elsewhere.";
+  op.kind = OpKind::Kernel;
+  op.min_inputs = op.max_inputs = 2;
+  op.gradient = GradientKind::NotDifferentiable;  // it is the gradient of sort and topk
+  op.lower = lower_place;
+  op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
+    const TensorType& x = ctx.inputs[0];
+    need_number(ctx, x);
+    if (x.shape.rank() != 2 || ctx.inputs[1] != TensorType{DType::i32, x.shape})
+      ctx.fail(ErrorCode::ShapeMismatch, "needs rows of rank 2 and as many indices");
+    const std::int64_t n = ctx.attrs.get<std::int64_t>("n");
+    if (n < x.shape[1] || n > INT32_MAX)
+      ctx.fail(ErrorCode::InvalidArgument, std::format("rows of {} do not hold {} elements", n, x.shape[1]));
+    return {{x.dtype, x.shape.with(1, n)}};
+  };
+  op.eval = [](const EvalContext& ctx) {
+    const Shape& x = ctx.inputs[0]->type.shape;
+    const std::int64_t n = ctx.results[0].type.shape[1];
+    for (std::size_t e = 0; e < ctx.inputs[0]->data.size(); ++e) {
+      const double index = ctx.inputs[1]->data[e];
+      if (index < 0 || index >= static_cast<double>(n)) continue;
+      const std::int64_t row = static_cast<std::int64_t>(e) / x[1];
+      ctx.results[0].data[static_cast<std::size_t>(row * n + static_cast<std::int64_t>(index))] = ctx.inputs[0]->data[e];
+    }
+  };
+  op.cases = [] {
+    const auto one = [](std::int64_t rows, std::int64_t n, std::int64_t k, std::int64_t step) {
+      OpCase c{.inputs = {f32_type({rows, k}), {DType::i32, {rows, k}}}, .attrs = {{"n", n}}, .ranges = {}, .values = {{}, {}}};
+      for (std::int64_t i = 0; i < k; ++i) c.values[1].push_back(static_cast<double>((5 + i * step) % n));
+      c.rtol = c.atol = 0;
+      c.gradient = false;
+      return c;
+    };
+    return std::vector<OpCase>{one(3, 7, 3, 2), one(2, 11, 11, 3), one(2, 5000, 5, 1777), one(2, 3000, 3000, 7), one(1, 4, 0, 1)};
+  };
+  return op;
+}
+
+/// dy back to where each value came from.
+std::vector<Value> vjp_sorted(const BuildContext& c, std::span<const Value> in, std::span<const Value> out,
+                              std::span<const Value> dy) {
+  const std::int64_t axis = c.like.attrs.get<std::int64_t>("axis");
+  const Shape shape = in[0].shape();
+  const Expr rows = apply("place", {to_rows({c, dy[0]}, axis), to_rows({c, out[1]}, axis)}, {{"n", shape[static_cast<int>(axis)]}});
+  return {from_rows(rows, shape, axis).value};
+}
+
 // ---- sort, topk
 
 OpCase sorted_case(Shape shape, std::int64_t axis, Attrs more, DType dtype = DType::f32) {
@@ -267,7 +317,8 @@ OpDef sort_op() {
   op.name = "sort";
   op.doc = "Values along attr axis in order (attr descending), and their indices (i32); equal values keep their order.";
   op.kind = OpKind::Composite;
-  op.gradient = GradientKind::Zero;
+  op.gradient = GradientKind::Rule;
+  op.vjp = vjp_sorted;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     infer_sorted(ctx);
     ctx.attrs.get<bool>("descending");
@@ -300,7 +351,8 @@ OpDef topk_op() {
   op.name = "topk";
   op.doc = "The attr k largest (or smallest) values along attr axis in order, and their indices (i32).";
   op.kind = OpKind::Composite;
-  op.gradient = GradientKind::Zero;
+  op.gradient = GradientKind::Rule;
+  op.vjp = vjp_sorted;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const int axis = infer_sorted(ctx);
     const std::int64_t k = ctx.attrs.get<std::int64_t>("k");
@@ -338,7 +390,7 @@ OpDef topk_op() {
 
 }  // namespace
 
-std::vector<OpDef> sort_ops() { return {sort_op(), topk_op(), sort_chunks_op(), merge_runs_op()}; }
+std::vector<OpDef> sort_ops() { return {sort_op(), topk_op(), sort_chunks_op(), merge_runs_op(), place_op()}; }
 
 // ---- public functions
 
