@@ -113,10 +113,33 @@ Value concat(const std::vector<Value>& parts, std::int64_t axis, Loc loc = Loc::
 Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc = Loc::current());
 /// Constant padding; `before` and `after` have one count >= 0 per axis.
 Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after, double value = 0);
+/// The order along `axes` reversed (an empty list means all axes).
+Value flip(Operand x, const Axes& axes);
+/// Windows over the last axes, one entry per windowed axis; empty lists mean stride 1, dilation 1, no padding.
+struct WindowOptions {
+  std::vector<std::int64_t> kernel, stride = {}, dilation = {}, before = {}, after = {};
+  double value = 0;  ///< of the padding
+};
+/// [..., extents] -> [..., windows, kernel], a view: nothing is copied where it can be read through. A kernel that spans more than
+/// the padded extent is an error.
+Value windows(Operand x, const WindowOptions& options);
 /// Coordinates along `axis` of a tensor of this shape, as i32.
 Value iota(Graph& graph, Shape shape, std::int64_t axis, Loc loc = Loc::current());
 
 // ---- convolutions
+/// One entry per spatial axis; a single entry counts for all of them, an empty list means 1 (stride, dilation) or 0.
+struct ConvOptions {
+  std::vector<std::int64_t> stride = {}, padding = {}, dilation = {};
+  std::vector<std::int64_t> padding_after = {};   ///< where it differs from `padding`, which is then before the data
+  std::vector<std::int64_t> output_padding = {};  ///< conv_transpose: further positions at the end
+  std::int64_t groups = 1;
+};
+/// x [N, C, L] or [N, C, H, W] with w [Co, C / groups, kernel...], plus bias [Co] if given -> [N, Co, windows...]; cross-correlation, zero
+/// padding. Groups that do not divide the channels, or a kernel larger than the padded input, are errors.
+Value conv(Operand x, Operand w, const ConvOptions& options = {}, std::optional<Value> bias = std::nullopt);
+/// The transposed convolution: x [N, Co, ...] with w [Co, C / groups, kernel...] -> [N, C, (n - 1) stride - padding + dilation (kernel - 1)
+/// + output_padding + 1]; bias [C].
+Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std::optional<Value> bias = std::nullopt);
 
 // ---- pooling
 
@@ -140,9 +163,55 @@ Value resize(Operand x, std::vector<std::int64_t> sizes, ResizeOptions options =
 /// The same to floor(extent * scale); coordinates use the scales as they are given.
 Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions options = {});
 
-// ---- normalization
+// ---- normalization; y is shaped as x, eps > 0 is added to the variance (biased: divided by the count). Statistics keep their
+// digits when the mean is far above the deviation. An empty or non-float x, or a scale or bias of another shape, is an error.
+/// Over the last `axes` axes; scale and bias have their extents.
+Value layer_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5,
+                 std::int64_t axes = 1);
+/// x / sqrt(mean(x^2) + eps) * scale over the last `axes` axes.
+Value rms_norm(Operand x, std::optional<Value> scale = {}, double eps = 1e-6, std::int64_t axes = 1);
+/// x [N, C, ...] over each of `groups` runs of channels and all positions; scale and bias [C]. C must be a multiple of groups.
+Value group_norm(Operand x, std::int64_t groups, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// x [N, C, spatial...] over the positions of each channel; scale and bias [C].
+Value instance_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5);
+/// Inference: x [N, C, ...] with the statistics given, per channel; mean, variance, scale and bias [C].
+Value batch_norm(Operand x, Value mean, Value variance, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// Training: x [N, C, ...] with the statistics of the batch (more than one value per channel, else an error). Assigns
+/// (1 - momentum) * running + momentum * batch to the states running_mean and running_variance [C]; the running variance is
+/// unbiased, as in PyTorch.
+Value batch_norm_training(Operand x, Value running_mean, Value running_variance, std::optional<Value> scale = {},
+                          std::optional<Value> bias = {}, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention
+struct AttentionOptions {
+  std::optional<double> scale = {};  ///< of q k^T; unset: 1 / sqrt(head_dim)
+  /// A query sees the keys up to its own position alone. Key j is at position j, query i at query_offset + i, or at
+  /// position[batch] + i. With as many queries as keys the offset is 0 unless set; with other lengths one of the two must be set.
+  bool causal = false;
+  /// With causal: a query sees at most this many keys, the latest up to itself; 0: all of them.
+  std::int64_t window = 0;
+  std::optional<std::int64_t> query_offset = {};
+  /// i32 [B]: the position of each sequence's first query, so that one plan decodes at any position. Keys that k and v do not
+  /// have (positions from Sk on) are simply not seen.
+  std::optional<Value> position = {};
+  /// f32, added to the scores; or boolean, true where a query sees a key. Broadcasts to [B, H, Sq, Sk]. A sum of -1e30 or less
+  /// masks. An f32 mask has a gradient, which costs memory for all scores.
+  std::optional<Value> mask = {};
+  /// k and v are ring buffers: slot j holds the latest position up to the last query's that is j modulo Sk. Needs causal, window,
+  /// and Sk >= window + Sq - 1.
+  bool ring = false;
+};
+/// softmax(scale q k^T + mask) v per head: q [B, H, Sq, D], k and v [B, KV, Sk, D] -> [B, H, Sq, D], f32, D from 1 to 256. H is a
+/// multiple of KV: head h uses KV head h / (H / KV). A query that sees no key gives 0, and no gradient. Never holds the scores.
+/// Views of [B, S, heads, D] through permute cost nothing, before and behind.
+Value attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
+struct AttentionResult {
+  Value out;  ///< [B, H, Sq, D]
+  Value lse;  ///< [B, H, Sq]: logsumexp of each query's scores; -inf where it sees no key
+};
+AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
 
 // ---- rotary position embedding
 

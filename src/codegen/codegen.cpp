@@ -28,6 +28,8 @@ constexpr std::array kFamilies{
     Family{"radix_move", generate_radix_move},
     Family{"scatter_runs", generate_scatter_runs},
     Family{"scatter_joins", generate_scatter_joins},
+    Family{"attention", generate_attention},
+    Family{"attention_gradient", generate_attention_gradient},
 };
 
 }  // namespace

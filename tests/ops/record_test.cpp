@@ -35,8 +35,8 @@ TEST_P(OpRecord, IsComplete) {
   } else {
     EXPECT_TRUE(op.lower);
   }
-  // Kernels that only expansions make come after differentiation.
-  if (op.kind != OpKind::Kernel) {
+  // What composites expand to, and kernels of gradients, exist only after differentiation.
+  if (op.kind != OpKind::Product && op.kind != OpKind::Kernel) {
     EXPECT_NE(op.gradient, GradientKind::NotDifferentiable);
   }
   EXPECT_EQ(op.gradient == GradientKind::Rule, static_cast<bool>(op.vjp));
