@@ -148,6 +148,24 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std:
 // ---- pooling
 
 // ---- resizing
+enum class ResizeMode : std::uint8_t { Nearest, Linear, Cubic };
+/// Where result o lies in the input, with r = input extent / result extent (or 1 / scale): (o + 0.5) r - 0.5; o (in - 1) / (out - 1);
+/// o r. (ONNX: half_pixel, align_corners, asymmetric. PyTorch: align_corners=False, True, and "nearest".)
+enum class ResizeCoordinates : std::uint8_t { HalfPixel, AlignCorners, Asymmetric };
+/// ONNX: floor, ceil, round_prefer_floor, round_prefer_ceil. PyTorch's "nearest" is Asymmetric with Floor, its "nearest-exact"
+/// HalfPixel with PreferCeil.
+enum class NearestRounding : std::uint8_t { Floor, Ceil, PreferFloor, PreferCeil };
+struct ResizeOptions {
+  ResizeMode mode = ResizeMode::Nearest;
+  ResizeCoordinates coordinates = ResizeCoordinates::HalfPixel;
+  NearestRounding rounding = NearestRounding::PreferFloor;  ///< Nearest only
+  double cubic_a = -0.75;                                   ///< Cubic only
+};
+/// x [..., H, W] -> [..., sizes]: the last one or two axes (as many as `sizes` lists); beyond the border the edge is repeated, no
+/// antialiasing. Nearest by whole factors costs nothing.
+Value resize(Operand x, std::vector<std::int64_t> sizes, ResizeOptions options = {});
+/// The same to floor(extent * scale); coordinates use the scales as they are given.
+Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions options = {});
 
 // ---- normalization; y is shaped as x, eps > 0 is added to the variance (biased: divided by the count). Statistics keep their
 // digits when the mean is far above the deviation. An empty or non-float x, or a scale or bias of another shape, is an error.
@@ -201,7 +219,21 @@ AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const Attent
 
 // ---- rotary position embedding
 
-// ---- indexing
+// ---- indexing. Indices are i32 or i64. One outside its axis, a negative one too, sets the step's status word (Error OutOfRange
+// naming op and line) and reads or writes nothing; constant indices are checked at build time.
+/// x[:axis] ++ indices.shape ++ x[axis + 1:]: slices along `axis` (NumPy take). Its gradient adds up repeated slices.
+Value gather(Operand x, Operand indices, std::int64_t axis = 0);
+/// y[..., i, ...] = x[..., indices[..., i, ...], ...]: x and indices have equal ranks; axes other than `axis` broadcast.
+Value gather_elements(Operand x, Operand indices, std::int64_t axis);
+/// Rows of table [V, D]: ids [...] -> [..., D].
+Value embedding(Operand table, Operand ids);
+/// indices [...] -> f32 [..., depth]: 1 at the index, else 0.
+Value one_hot(Operand indices, std::int64_t depth);
+/// x with updates[..., i, ...] at [..., indices[..., i, ...], ...] along `axis`. updates has x's other extents; indices broadcast
+/// to updates. The last in row-major order wins where an index repeats.
+Value scatter(Operand x, Operand indices, Operand updates, std::int64_t axis);
+/// The same, added to x, in a fixed order.
+Value scatter_add(Operand x, Operand indices, Operand updates, std::int64_t axis);
 
 // ---- scans and orders
 /// Running sums along `axis` (floats, i32 modulo 2^32, u32): y[i] = x[0] + ... + x[i]; exclusive: without x[i]; reverse: from the

@@ -30,6 +30,11 @@ constexpr std::array kFamilies{
     Family{"cache", generate_cache},
     Family{"attention", generate_attention},
     Family{"attention_gradient", generate_attention_gradient},
+    Family{"index_order", generate_index_order},
+    Family{"radix_offsets", generate_radix_offsets},
+    Family{"radix_move", generate_radix_move},
+    Family{"scatter_runs", generate_scatter_runs},
+    Family{"scatter_joins", generate_scatter_joins},
 };
 
 }  // namespace

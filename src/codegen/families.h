@@ -16,5 +16,10 @@ KernelSource generate_place(KernelWriter& writer);      // order.cpp
 KernelSource generate_cache(KernelWriter& writer);      // order.cpp
 KernelSource generate_attention(KernelWriter& writer);           // attention.cpp
 KernelSource generate_attention_gradient(KernelWriter& writer);  // attention.cpp
+KernelSource generate_index_order(KernelWriter& writer);    // scatter.cpp
+KernelSource generate_radix_offsets(KernelWriter& writer);  // scatter.cpp
+KernelSource generate_radix_move(KernelWriter& writer);     // scatter.cpp
+KernelSource generate_scatter_runs(KernelWriter& writer);   // scatter.cpp
+KernelSource generate_scatter_joins(KernelWriter& writer);  // scatter.cpp
 
 }  // namespace aeshna

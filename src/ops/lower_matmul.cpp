@@ -59,8 +59,8 @@ Walk walk_of(const FusedKernel& kernel, bool is_a) {
     ++loads;
     const KernelOperand& operand = kernel.operands.at(instr.operand);
     for (auto [dim, votes] : {std::pair{k_dim, &along_k}, std::pair{outer_dim, &along_outer}}) {
-      votes->vector += operand.elements % 4 == 0 && vector_access(instr.access, dim);
-      votes->uniform += uniform_access(instr.access, dim);
+      votes->vector += operand.elements % 4 == 0 && vector_load(body, instr, dim);
+      votes->uniform += uniform_load(body, instr, dim);
       const auto stride = static_cast<double>(std::abs(instr.access.strides[dim]));
       if (stride > 0) votes->run += static_cast<double>(std::min<std::int64_t>(space[dim], 32)) / stride;
     }

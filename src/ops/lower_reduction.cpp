@@ -46,7 +46,7 @@ Facts facts_of(const FusedKernel& kernel) {
     facts.not_vectorisable = "the last extent is not a multiple of 4";
   }
   std::int64_t along_row = 0, across_rows = 0;  // elements: a mean per row does not outweigh the matrix beside it
-  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
+  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored, bool gather = false) {
     const std::int64_t elements = kernel.operands[operand].elements;
     if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
       along_row += elements;
@@ -54,6 +54,7 @@ Facts facts_of(const FusedKernel& kernel) {
                            [](std::int64_t s) { return s == 1; })) {
       across_rows += elements;
     }
+    if (gather) return;  // four loads at worst, as in a scalar kernel
     if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
       return;
     facts.not_vectorisable =
@@ -63,7 +64,7 @@ Facts facts_of(const FusedKernel& kernel) {
     const Instr& instr = kernel.body.instrs[i];
     if (instr.kind == Instr::Kind::Load && !levels.outer[i]) {
       ++facts.loads;
-      visit(instr.access, instr.operand, false);
+      visit(instr.access, instr.operand, false, !instr.args.empty());
     }
     if (instr.kind == Instr::Kind::Op && !levels.outer[i]) facts.cost += instr.op->pointwise.cost;
     if (instr.kind != Instr::Kind::Reduce) continue;

@@ -609,6 +609,47 @@ class Generator {
     return dims;
   }
 
+  void indexing() {
+    const Item x = float_of_rank(1, true);
+    const Shape shape = x.v.shape();
+    const int axis = below(shape.rank());
+    const std::int64_t n = 1 + below(5), extent_of_axis = shape[axis];
+    const auto lanes = [&] {  // indices of one list, or of lists that vary along some axes
+      Shape index = shape.with(axis, n);
+      for (int d = 0; d < index.rank(); ++d) {
+        if (d != axis && chance(50)) index = index.with(d, 1);
+      }
+      return new_labels(index, extent_of_axis).v;
+    };
+    switch (below(7)) {
+      case 0:
+        return keep({gather(x.v, new_labels(chance(50) ? Shape{n} : Shape{n, 2}, extent_of_axis).v, axis), x.low, x.high});
+      case 1:
+        return keep({gather_elements(x.v, lanes(), axis), x.low, x.high});
+      case 2: {
+        const Value rows = reshape(x.v, {shape[0], -1});
+        return keep({embedding(rows, new_labels({n, 2}, shape[0]).v), x.low, x.high});
+      }
+      case 3:
+        return keep({one_hot(new_labels({n}, 4).v, 4), 0, 1});
+      case 4: {
+        const Item u = new_float(shape.with(axis, n), chance(50));
+        return keep({scatter(x.v, lanes(), u.v, axis), std::min(x.low, u.low), std::max(x.high, u.high)});
+      }
+      case 5: {
+        const Item u = new_float(shape.with(axis, n), chance(50));
+        const double m = static_cast<double>(n) * 2;
+        return keep({scatter_add(x.v, lanes(), u.v, axis), x.low - m, x.high + m});
+      }
+      default: {
+        Ints sizes = {1 + below(9)};
+        if (shape.rank() > 1 && chance(50)) sizes.push_back(1 + below(9));
+        const auto mode = one_of<ResizeMode>({ResizeMode::Nearest, ResizeMode::Linear, ResizeMode::Cubic});
+        return keep({resize(x.v, sizes, {.mode = mode}), -4 * x.magnitude(), 4 * x.magnitude()});
+      }
+    }
+  }
+
   void random_numbers() {
     if (!options_.random) return;
     const Shape shape = random_shape();
@@ -628,7 +669,8 @@ class Generator {
     if (kind < 80) return chance(30) ? convolution() : options_.attention && chance(25) ? attention_op() : product();
     if (kind < 84) return chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
-    if (kind < 98) return chance(15) ? view() : movement();
+    if (kind < 94) return chance(20) ? view() : movement();
+    if (kind < 98) return indexing();
     random_numbers();
   }
 
