@@ -143,47 +143,16 @@ KernelWriter::KernelWriter(const KernelSpec& spec, const Caps& caps, bool merge_
     fail(ErrorCode::LimitExceeded, "a kernel of {} points; its indices are 32-bit (at most {})", points, kMaxPoints);
   }
 
-  const auto check_body = [&](const Body& body, std::span<const std::int64_t> space) {
-    for (const Instr& instr : body.instrs) {
-      if (instr.kind == Instr::Kind::Load) check_reach(instr.access, instr.operand, space);
+  each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
+    AESHNA_CHECK(operand < kernel.operands.size());
+    const auto touched = reach(access, body_space(kernel, body));
+    if (!touched) return;
+    if (touched->high > std::numeric_limits<std::uint32_t>::max()) {
+      fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
+           operand, dtype_name(kernel.operands[operand].dtype), kernel.operands[operand].elements, touched->high);
     }
-    for (const Store& store : body.stores) {
-      check_reach(store.access, store.operand, store.outer ? space.first(kernel.outer_rank) : space);
-    }
-  };
-  check_body(kernel.body, kernel.space);
-  if (kernel.kind == FusedKernel::Kind::Matmul) {
-    AESHNA_CHECK(kernel.space.size() >= 2);
-    std::vector<std::int64_t> a_space = kernel.space, b_space = kernel.space;
-    a_space[a_space.size() - 1] = kernel.k;
-    b_space[b_space.size() - 2] = kernel.k;
-    check_body(kernel.a, a_space);
-    check_body(kernel.b, b_space);
-  }
-}
-
-void KernelWriter::check_reach(const Access& access, std::uint32_t operand, std::span<const std::int64_t> space) const {
-  AESHNA_CHECK(operand < fused().operands.size() && access.strides.size() == space.size());
-  std::int64_t low = access.offset, high = access.offset;
-  for (std::size_t d = 0; d < space.size(); ++d) {
-    std::int64_t first = 0, last = space[d] - 1;
-    for (const Access::Guard& guard : access.guards) {
-      if (guard.dim != d) continue;
-      first = std::max(first, guard.low);
-      last = std::min(last, guard.high - 1);
-    }
-    if (first > last) return;  // nothing is touched
-    const std::int64_t stride = access.strides[d];
-    const std::int64_t at_first = checked_mul(first, stride, "offset of an operand");
-    const std::int64_t at_last = checked_mul(last, stride, "offset of an operand");
-    low = checked_add(low, std::min(at_first, at_last), "offset of an operand");
-    high = checked_add(high, std::max(at_first, at_last), "offset of an operand");
-  }
-  if (high > std::numeric_limits<std::uint32_t>::max()) {
-    fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
-         operand, dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
-  }
-  AESHNA_CHECK(low >= 0 && high < fused().operands[operand].elements);
+    AESHNA_CHECK(touched->low >= 0 && touched->high < kernel.operands[operand].elements);
+  });
 }
 
 std::string KernelWriter::number(std::int64_t value) {
@@ -218,14 +187,14 @@ void KernelWriter::set_vector_view(std::uint32_t operand) {
 
 void KernelWriter::use_vector_views(const Body& body, std::uint32_t dim) {
   std::vector<bool> used(views_.size(), false), fits(views_.size(), true);
-  const auto visit = [&](std::uint32_t operand, const Access& access) {
+  const auto visit = [&](std::uint32_t operand, bool vector) {
     used.at(operand) = true;
-    fits[operand] = fits[operand] && vector_access(access, dim) && fused().operands[operand].elements % 4 == 0;
+    fits[operand] = fits[operand] && vector && fused().operands[operand].elements % 4 == 0;
   };
   for (const Instr& instr : body.instrs) {
-    if (instr.kind == Instr::Kind::Load) visit(instr.operand, instr.access);
+    if (instr.kind == Instr::Kind::Load) visit(instr.operand, vector_load(body, instr, dim));
   }
-  for (const Store& store : body.stores) visit(store.operand, store.access);
+  for (const Store& store : body.stores) visit(store.operand, vector_access(store.access, dim));
   for (std::uint32_t operand = 0; operand < views_.size(); ++operand) {
     if (used[operand] && fits[operand]) set_vector_view(operand);
   }
@@ -246,20 +215,26 @@ std::string KernelWriter::offset(const Access& access, std::span<const std::stri
 std::string KernelWriter::guard(const Access& access, std::span<const std::string> coords) {
   std::string text;
   for (const Access::Guard& guard : access.guards) {
-    const std::int64_t low = std::max<std::int64_t>(guard.low, 0);
     if (!text.empty()) text += " && ";
-    if (guard.high <= low) {
-      text += "false";
-    } else if (low == 0) {
-      text += std::format("{} < {}", coords[guard.dim], number(guard.high));
-    } else {  // one comparison: below `low` the difference wraps to a large number
-      text += std::format("{} - {} < {}", coords[guard.dim], number(low), number(guard.high - low));
-    }
+    text += guard.high <= guard.low ? "false" : guard_sum(guard, coords) + " < " + number(guard.high - guard.low);
   }
   return text;
 }
 
-std::string KernelWriter::load(const Instr& instr, const Site& site, const std::string& variable) {
+/// The guard's sum minus its lower end: below it the difference wraps to a large number, so that one comparison does.
+std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const std::string> coords) {
+  std::vector<std::string> terms;
+  for (const auto& [dim, coefficient] : guard.terms) {
+    if (coords[dim] == "0u") continue;
+    terms.push_back(coefficient == 1 ? coords[dim] : std::format("{} * {}", coords[dim], number(coefficient)));
+  }
+  if (guard.low != 0) terms.push_back(number(-guard.low));
+  return sum_of(terms);
+}
+
+std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable) {
+  const Instr& instr = body.instrs[at];
+  const auto given = site.addresses.find(at);
   const bool boolean = instr.dtype == DType::boolean;
   const int view = views_.at(instr.operand);
   const auto scalar_at = [&](const std::string& index) {
@@ -271,25 +246,49 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   const std::string& indent = site.indent;
   const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
 
-  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) &&
-      !vector_access(instr.access, site.vector_dim)) {
-    // Gather: each component at its own coordinate, under its own guard.
+  // Element index, and the condition under which memory may be touched: what the coordinates and the indices (arguments) say.
+  AESHNA_CHECK(instr.args.size() == instr.access.dynamic.size());
+  const auto index_at = [&](std::size_t i, int lane) {
+    const auto given = site.given.find(instr.args[i]);
+    const bool scalar = site.width == 1 || (given != site.given.end() && given->second.width < site.width);
+    return std::format("uint({}{})", name(site, instr.args[i]), scalar ? "" : std::format(".{}", "xyzw"[lane]));
+  };
+  const auto element = [&](std::span<const std::string> coords, int lane) {
+    std::string text = given != site.addresses.end() ? given->second.offset : offset(instr.access, coords);
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      const std::int64_t stride = instr.access.dynamic[i].stride;
+      text = std::format("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
+      if (stride != 1) text += " * " + number(stride);
+    }
+    return text;
+  };
+  const auto allowed = [&](std::span<const std::string> coords, int lane) {
+    std::string text = given != site.addresses.end() ? given->second.condition : guard(instr.access, coords);
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      text += std::format("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
+    }
+    return text;
+  };
+
+  const bool uniform = site.width == 1 || uniform_load(body, instr, site.vector_dim);
+  if (site.width == 4 && !uniform && !vector_load(body, instr, site.vector_dim)) {
+    // Each component at its own coordinate, under its own guard.
     std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
       if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-      const std::string condition = guard(instr.access, coords);
+      const std::string condition = allowed(coords, lane);
       text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
-                          "xyzw"[lane], scalar_at(offset(instr.access, coords)));
+                          "xyzw"[lane], scalar_at(element(coords, lane)));
     }
     return text;
   }
 
   std::string value;
-  const std::string index = offset(instr.access, site.coords);
+  const std::string index = element(site.coords, 0);
   if (site.width == 1) {
     value = scalar_at(index);
-  } else if (uniform_access(instr.access, site.vector_dim)) {
+  } else if (uniform) {
     value = std::format("{}({})", type, scalar_at(index));
   } else if (view == 4) {
     value = std::format("B{}[({}) >> 2]", instr.operand, index);
@@ -299,7 +298,7 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
     for (int lane = 1; lane < 4; ++lane) value += ", " + scalar_at(std::format("{} + {}u", index, lane));
     value += ")";
   }
-  const std::string condition = guard(instr.access, site.coords);
+  const std::string condition = allowed(site.coords, 0);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
   return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
                      value);
@@ -456,7 +455,7 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
     const Instr& instr = body.instrs[i];
     const std::string variable = site.prefix + std::to_string(i);
     if (instr.kind == Instr::Kind::Load) {
-      text += load(instr, site, variable);
+      text += load(body, i, site, variable);
     } else {
       text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
                           expression(body, instr, site));
@@ -502,7 +501,7 @@ std::string KernelWriter::stores(const Body& body, const Site& site, std::span<c
 }
 
 std::string KernelWriter::split_index(std::string_view linear, std::span<const std::int64_t> extents,
-                                      std::span<const std::string> names, std::string_view indent) {
+                                      std::span<const std::string> names, std::string_view indent, bool compiled) {
   AESHNA_CHECK(extents.size() <= names.size());
   std::string text;
   std::string rest(linear);
@@ -511,7 +510,7 @@ std::string KernelWriter::split_index(std::string_view linear, std::span<const s
       text += std::format("{}uint {} = {};\n", indent, names[d], rest);
       break;
     }
-    const std::string extent = number(extents[d]);
+    const std::string extent = compiled ? std::format("{}u", wrap_u32(extents[d])) : number(extents[d]);
     const std::string quotient = std::format("q_{}", names[d]);
     text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest,
                         extent, names[d]);

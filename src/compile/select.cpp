@@ -1,14 +1,17 @@
 // select: each fused kernel becomes one KernelSpec, chosen with its geometry as one value.
 //
 // Kernels whose operands exceed what one descriptor covers are first cut by rows: along an outer dimension of the space, in
-// halves, until every operand's window fits.
+// halves, until every operand's window fits. A gather from such an operand sees it through several windows.
 #include <algorithm>
 #include <format>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "base/checked.h"
 #include "base/fail.h"
 #include "compile/stages.h"
+#include "ir/access.h"
 #include "ir/op.h"
 
 namespace aeshna {
@@ -22,78 +25,142 @@ struct Window {
   bool empty() const { return low > high; }
 };
 
-/// Extents of the space in which each body of a kernel is evaluated.
-std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body) {
-  std::vector<std::int64_t> space = kernel.space;
-  if (&body == &kernel.a) space.back() = kernel.k;
-  if (&body == &kernel.b) space[space.size() - 2] = kernel.k;
-  return space;
-}
-
-void widen(Window& window, const Access& access, std::span<const std::int64_t> space) {
-  std::int64_t low = access.offset, high = access.offset;
-  for (std::size_t d = 0; d < access.strides.size(); ++d) {
-    std::int64_t first = 0, last = space[d] - 1;
-    for (const auto& guard : access.guards) {
-      if (guard.dim == d) {
-        first = std::max(first, guard.low);
-        last = std::min(last, guard.high - 1);
-      }
-    }
-    if (first > last) return;  // nothing is touched
-    const std::int64_t at_first = checked_mul(access.strides[d], first, "operand offset");
-    const std::int64_t at_last = checked_mul(access.strides[d], last, "operand offset");
-    low = checked_add(low, std::min(at_first, at_last), "operand offset");
-    high = checked_add(high, std::max(at_first, at_last), "operand offset");
-  }
-  window.low = std::min(window.low, low);
-  window.high = std::max(window.high, high);
-}
-
-template <class Kernel, class Visit>
-void each_access(Kernel& kernel, Visit visit) {
-  for (auto* body : {&kernel.a, &kernel.b, &kernel.body}) {
-    for (auto& instr : body->instrs) {
-      if (instr.kind == Instr::Kind::Load) visit(*body, instr.operand, instr.access);
-    }
-    for (auto& store : body->stores) visit(*body, store.operand, store.access);
-  }
-}
-
 std::vector<Window> windows(const FusedKernel& kernel) {
   std::vector<Window> result(kernel.operands.size());
   each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
-    const bool is_a = &body == &kernel.a, is_b = &body == &kernel.b;
-    widen(result[operand], access, is_a || is_b ? body_space(kernel, body) : kernel.space);
+    if (const auto touched = reach(access, body_space(kernel, body))) {
+      result[operand].low = std::min(result[operand].low, touched->low);
+      result[operand].high = std::max(result[operand].high, touched->high);
+    }
   });
   return result;
+}
+
+/// Where dimension `dim` of the main space is in the space of `body`; nullopt when the body does not see it.
+std::optional<std::size_t> dim_in_body(const FusedKernel& kernel, const Body& body, std::size_t dim) {
+  if (&body == &kernel.body || kernel.kind != FusedKernel::Kind::Matmul) return dim;
+  const std::size_t rows = batch_rank(kernel), columns = rows + kernel.row_rank;
+  if (&body == &kernel.a) return dim < columns ? std::optional(dim) : std::nullopt;
+  if (dim < rows) return dim;
+  if (dim < columns) return std::nullopt;
+  return dim - kernel.row_rank + std::max<std::size_t>(body.k.size(), 1);
 }
 
 /// Rows [start, start + count) of dimension `dim` of the main space.
 FusedKernel rows_of(const FusedKernel& kernel, std::size_t dim, std::int64_t start, std::int64_t count) {
   FusedKernel part = kernel;
-  const std::size_t batch = kernel.space.size() - 2;  // Matmul only
-  const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
+  part.space[dim] = count;
   for (Body* body : {&part.a, &part.b, &part.body}) {
-    if (matmul && body == &part.a && dim == batch + 1) continue;  // columns: a is untouched
-    if (matmul && body == &part.b && dim == batch) continue;      // rows: b is untouched
+    const auto own = dim_in_body(part, *body, dim);
+    if (!own) continue;
+    const auto space = body_space(part, *body);
     const auto shift = [&](Access& access) {
-      if (dim >= access.strides.size()) return;
-      access.offset += access.strides[dim] * start;
+      if (*own >= access.strides.size()) return;
+      access.offset += access.strides[*own] * start;
       for (auto& guard : access.guards) {
-        if (guard.dim != dim) continue;
-        guard.low = std::clamp<std::int64_t>(guard.low - start, 0, count);
-        guard.high = std::clamp<std::int64_t>(guard.high - start, 0, count);
+        const std::int64_t moved = guard.coefficient(*own) * start;
+        guard.low -= moved;
+        guard.high -= moved;
       }
+      // A guard that always holds would only be in the way of vector loads.
+      std::erase_if(access.guards, [&](const Access::Guard& guard) {
+        std::int64_t low = 0, high = 0;
+        for (const auto& [d, coefficient] : guard.terms) (coefficient < 0 ? low : high) += coefficient * (space[d] - 1);
+        return guard.low <= low && high < guard.high;
+      });
     };
     for (Instr& instr : body->instrs) {
       if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) shift(instr.access);
-      if (instr.kind == Instr::Kind::Index && instr.dim == dim) instr.access.offset += instr.access.strides[0] * start;
+      if (instr.kind == Instr::Kind::Index && instr.dim == *own) instr.access.offset += instr.access.strides[0] * start;
     }
     for (Store& store : body->stores) shift(store.access);
   }
-  part.space[dim] = count;
   return part;
+}
+
+/// The index of a gather that alone reaches further than `limit` elements of `operand`, as position in the load's arguments.
+std::optional<std::size_t> far_index(const Instr& instr, std::uint32_t operand, std::int64_t limit) {
+  if (instr.kind != Instr::Kind::Load || instr.operand != operand) return std::nullopt;
+  for (std::size_t i = 0; i < instr.access.dynamic.size(); ++i) {
+    const auto& [stride, extent] = instr.access.dynamic[i];
+    if (stride > 0 && extent > 1 && extent - 1 >= limit / stride) return i;
+  }
+  return std::nullopt;
+}
+
+/// Gathers from `operand`, whose indices reach over more than one descriptor covers, become one gather for each window of at most
+/// `limit` elements: every window is an operand of its own, and the index says which one counts. False if there are none.
+bool bind_windows(FusedKernel& kernel, std::uint32_t operand, std::int64_t limit) {
+  std::map<std::int64_t, std::uint32_t> windows;  // by first element: the operand
+  bool any = false;
+  for (Body* body : {&kernel.a, &kernel.b, &kernel.body}) {
+    const std::vector<std::int64_t> space = body_space(kernel, *body);
+    Body result;
+    result.k = body->k;
+    std::vector<std::uint32_t> renamed;
+    const auto push = [&](Instr instr) {
+      result.instrs.push_back(std::move(instr));
+      return static_cast<std::uint32_t>(result.instrs.size() - 1);
+    };
+    const auto op = [&](std::string_view name, DType dtype, std::vector<std::uint32_t> args) {
+      Instr instr;
+      instr.kind = Instr::Kind::Op;
+      instr.op = &find_op(name);
+      instr.dtype = dtype;
+      instr.args = std::move(args);
+      return push(std::move(instr));
+    };
+    for (const Instr& old : body->instrs) {
+      Instr instr = old;
+      for (std::uint32_t& arg : instr.args) arg = renamed[arg];
+      const auto far = far_index(old, operand, limit);
+      std::int64_t rows = 0;  // of a window
+      if (far) {
+        // What lies within one row of the index must fit as well; farther strides are left to the row split.
+        const std::int64_t stride = old.access.dynamic[*far].stride;
+        std::int64_t inner = 1;
+        for (std::size_t d = 0; d < old.access.strides.size(); ++d) {
+          const std::int64_t s = std::abs(old.access.strides[d]);
+          if (s < stride) inner = checked_add(inner, checked_mul(s, std::max<std::int64_t>(space[d] - 1, 0), "a gather"), "a gather");
+        }
+        rows = inner > limit ? 0 : (limit - inner) / stride + 1;
+      }
+      if (rows < 1) {
+        renamed.push_back(push(std::move(instr)));
+        continue;
+      }
+      any = true;
+      const std::int64_t extent = old.access.dynamic[*far].extent;
+      const std::uint32_t index = instr.args[*far];
+      const DType index_type = result.instrs[index].dtype;
+      std::optional<std::uint32_t> value;
+      for (std::int64_t first = 0; first < extent; first += rows) {
+        Instr window = instr;
+        window.access.offset += first * old.access.dynamic[*far].stride;
+        window.access.dynamic[*far].extent = std::min(rows, extent - first);
+        if (!value) {
+          value = push(std::move(window));
+          continue;
+        }
+        Instr number;
+        number.kind = Instr::Kind::Literal;
+        number.dtype = index_type;
+        number.literal = static_cast<double>(first);
+        const std::uint32_t literal = push(std::move(number));
+        window.args[*far] = op("sub", index_type, {index, literal});
+        const auto [entry, fresh] = windows.try_emplace(window.access.offset - old.access.offset, static_cast<std::uint32_t>(kernel.operands.size()));
+        if (fresh) kernel.operands.push_back(KernelOperand(kernel.operands[operand]));
+        window.operand = entry->second;
+        const std::uint32_t here = push(std::move(window));
+        value = op("select", instr.dtype, {op("greater_equal", DType::boolean, {index, literal}), here, *value});
+      }
+      renamed.push_back(*value);
+    }
+    result.stores = std::move(body->stores);
+    for (Store& store : result.stores) store.value = renamed[store.value];
+    *body = std::move(result);
+  }
+  return any;
 }
 
 std::string describe(const FusedKernel& kernel) {
@@ -144,6 +211,10 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
     out.push_back(std::move(kernel));
     return;
   }
+  if (bind_windows(kernel, static_cast<std::uint32_t>(*worst), limit - alignment)) {
+    split_by_rows(std::move(kernel), caps, out);
+    return;
+  }
   // The dimension whose halves shrink the worst operand's window most.
   const bool reduction = kernel.kind == FusedKernel::Kind::Reduction;
   const std::size_t candidates = reduction ? kernel.outer_rank : kernel.space.size();
@@ -163,7 +234,9 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
     each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
       if (operand != *worst || &body != &kernel.body) return;
       for (const auto& guard : access.guards) {
-        if (!best && guard.dim < candidates && kernel.space[guard.dim] > 1) best = guard.dim;
+        for (const auto& term : guard.terms) {
+          if (!best && term.dim < candidates && kernel.space[term.dim] > 1) best = term.dim;
+        }
       }
     });
   }

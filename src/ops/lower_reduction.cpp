@@ -45,14 +45,16 @@ Facts facts_of(const FusedKernel& kernel) {
   } else if (kernel.space[last] % 4 != 0) {
     facts.not_vectorisable = "the last extent is not a multiple of 4";
   }
-  int along_row = 0, across_rows = 0;
-  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
+  std::int64_t along_row = 0, across_rows = 0;  // elements: a mean per row does not outweigh the matrix beside it
+  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored, bool gather = false) {
+    const std::int64_t elements = kernel.operands[operand].elements;
     if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
-      ++along_row;
+      along_row += elements;
     } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank,
                            [](std::int64_t s) { return s == 1; })) {
-      ++across_rows;
+      across_rows += elements;
     }
+    if (gather) return;  // four loads at worst, as in a scalar kernel
     if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
       return;
     facts.not_vectorisable =
@@ -62,7 +64,7 @@ Facts facts_of(const FusedKernel& kernel) {
     const Instr& instr = kernel.body.instrs[i];
     if (instr.kind == Instr::Kind::Load && !levels.outer[i]) {
       ++facts.loads;
-      visit(instr.access, instr.operand, false);
+      visit(instr.access, instr.operand, false, !instr.args.empty());
     }
     if (instr.kind == Instr::Kind::Op && !levels.outer[i]) facts.cost += instr.op->pointwise.cost;
     if (instr.kind != Instr::Kind::Reduce) continue;
