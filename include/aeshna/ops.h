@@ -113,6 +113,10 @@ Value concat(const std::vector<Value>& parts, std::int64_t axis, Loc loc = Loc::
 Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc = Loc::current());
 /// Constant padding; `before` and `after` have one count >= 0 per axis.
 Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after, double value = 0);
+/// x repeated repeats[d] >= 0 times along axis d, as numpy.tile with one count per axis: [a, b] -> [a, b, a, b].
+Value tile(Operand x, const std::vector<std::int64_t>& repeats);
+/// Each element along `axis` repeated `repeats` >= 0 times: [a, b] -> [a, a, b, b].
+Value repeat_interleave(Operand x, std::int64_t repeats, std::int64_t axis);
 /// The order along `axes` reversed (an empty list means all axes).
 Value flip(Operand x, const Axes& axes);
 /// Windows over the last axes, one entry per windowed axis; empty lists mean stride 1, dilation 1, no padding.
@@ -214,6 +218,34 @@ struct AttentionResult {
 AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
 
 // ---- rotary position embedding
+struct RopeScaling {
+  enum class Kind : std::uint8_t {
+    None,
+    Linear,  ///< positions / factor
+    Ntk,     ///< base * factor^(d / (d - 2))
+    Llama3,  ///< factor, original_length, low_freq_factor, high_freq_factor
+    Yarn,    ///< factor, original_length, beta_fast, beta_slow, attention_factor
+  };
+  Kind kind = Kind::None;
+  double factor = 1;
+  double original_length = 0;  ///< positions the model was trained on first
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_fast = 32, beta_slow = 1;
+  std::optional<double> attention_factor = {};  ///< on what is rotated; unset: 0.1 ln(factor) + 1
+};
+struct RopeOptions {
+  double base = 10000;
+  bool interleaved = false;     ///< pairs (x[2i], x[2i + 1]), as in GPT-J; else (x[i], x[i + d / 2]), as in Llama's published weights
+  std::int64_t rotary_dim = 0;  ///< d: the first elements of each row, which alone are rotated; 0: all
+  std::int64_t offset = 0;      ///< position of row 0
+  /// i32 [S], or [B, S] with B the first axis of x: each row's position, below max_positions, the rows of the tables. One
+  /// outside sets the step's status word (Error OutOfRange).
+  std::optional<Value> positions = {};
+  std::int64_t max_positions = 0;
+  RopeScaling scaling = {};
+};
+/// x [..., S, D]: pair i of a row at position p turns by p * base^(-2i / d), scaled. Tables come from double arithmetic.
+Value rope(Operand x, const RopeOptions& options = {});
 
 // ---- indexing. Indices are i32 or i64. One outside its axis, a negative one too, sets the step's status word (Error OutOfRange
 // naming op and line) and reads or writes nothing; constant indices are checked at build time.
@@ -232,12 +264,56 @@ Value scatter(Operand x, Operand indices, Operand updates, std::int64_t axis);
 Value scatter_add(Operand x, Operand indices, Operand updates, std::int64_t axis);
 
 // ---- scans and orders
+/// Running sums along `axis` (floats, i32 modulo 2^32, u32): y[i] = x[0] + ... + x[i]; exclusive: without x[i]; reverse: from the
+/// end. The order of the additions depends on the shape alone. Error(InvalidArgument) for an axis out of range.
+Value cumsum(Operand x, std::int64_t axis, bool exclusive = false, bool reverse = false);
+struct SortResult {
+  Value values, indices;  ///< indices: i32 positions along the axis
+};
+/// Floats, i32 or u32 along `axis` in order. Stable: equal values keep their order (ascending index), descending too; NaN counts as
+/// the largest, -0 equals 0. Gradients go to where the values came from.
+SortResult sort(Operand x, std::int64_t axis = -1, bool descending = false);
+/// The first k of sort(x, axis, largest): the k largest (or smallest) in order. Error(OutOfRange) unless 0 <= k <= extent.
+SortResult topk(Operand x, std::int64_t k, std::int64_t axis = -1, bool largest = true);
 
 // ---- key-value caches
+/// The cache [B, KV, C, D] with rows [B, KV, S, D] at positions position .. position + S - 1 of each sequence; `position` is i32, one
+/// per sequence [B] or one for all (a number, or rank 0). ring: modulo C (of more than C rows the last C are kept). Who must see the
+/// new rows reads the result; assigned to the state that `cache` is, it is written in place. Rows outside are not written, and a
+/// position outside [0, C - S] (ring: below 0) makes the step fail (Error OutOfRange); constants are refused when the graph is built.
+Value cache_write(Operand cache, Operand rows, Operand position, bool ring = false);
+/// The inverse: rows position .. position + rows - 1 of each sequence, [B, KV, rows, D].
+Value cache_read(Operand cache, Operand position, std::int64_t rows, bool ring = false);
+/// Which position each slot of a ring holds after `count` rows (i32 [] or [B]) were written: i32 [C] or [B, C]; below 0: none yet.
+Value ring_positions(Operand count, std::int64_t capacity);
+struct KvCache {
+  Value keys, values;  ///< [B, KV, C, D]
+  bool ring = false;
+};
+/// Two f32 states name/keys and name/values of shape [B, KV, C, D], zero at first.
+KvCache kv_cache(Graph& graph, std::string_view name, Shape shape, bool ring = false, Loc loc = Loc::current());
+/// Writes keys and values [B, KV, S, D] at `position`, assigns the states, and returns what attention of this step must read:
+///   KvCache now = cache_append(cache, k, v, position);
+///   attention(q, now.keys, now.values, {.causal = true, .position = position, .ring = now.ring, ...});
+/// A ring of C slots serves a window of W with up to S new rows if C >= W + S - 1: older slots are overwritten before they are read.
+KvCache cache_append(const KvCache& cache, Operand keys, Operand values, Operand position);
 
 // ---- random (Philox4x32-10: key = seed state, counter = element, step, stream; the stream id is fixed when the node is built)
 Value random_uniform(Graph& graph, Shape shape, Loc loc = Loc::current());  ///< f32 in [0, 1), 24 bits
 Value random_normal(Graph& graph, Shape shape, Loc loc = Loc::current());
+// Training draws by the state aeshna.step (and the micro-step), so a resumed run draws what the unbroken one would have; inference
+// by the state aeshna.draw, which counts its steps. Error(InvalidArgument) for impossible bounds.
+Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc = Loc::current());    ///< f32 in [low, high)
+Value random_normal(Graph& graph, Shape shape, double mean, double stddev, Loc loc = Loc::current());  ///< f32
+Value random_bernoulli(Graph& graph, Shape shape, double p, Loc loc = Loc::current());  ///< boolean, true with probability p in [0, 1]
+/// i32 in [low, high), at most 2^31 - 1 numbers; no number is more than (high - low) / 2^32 too likely.
+Value random_int(Graph& graph, Shape shape, std::int64_t low, std::int64_t high, Loc loc = Loc::current());
+/// An index drawn from softmax(logits) for each row of the last axis (Gumbel-max): i32 [...].
+Value random_categorical(Operand logits);
+/// 0 with probability p, else x / (1 - p). The mask is drawn anew each step and again, the same, in the backward pass. In a session
+/// compiled for inference it is x itself, unless `always` (Monte Carlo dropout); forward() of a training session drops too, so
+/// evaluate with an inference session over the same weights. Error(InvalidArgument) unless 0 <= p < 1.
+Value dropout(Operand x, double p, bool always = false);
 
 // ---- gradients
 /// d(loss)/d(each of `wrt`) appended to the graph; loss is a scalar; a value that does not reach it gets zeros.

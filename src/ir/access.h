@@ -16,9 +16,6 @@ bool vector_access(const Access& access, std::size_t dim);
 /// True if the access does not depend on `dim` (stride 0 and no guard on it).
 bool uniform_access(const Access& access, std::size_t dim);
 
-/// The same of a Load of `body`, with what its indices add; `dim` is never an outer dimension of a Reduction.
-bool vector_load(const Body& body, const Instr& load, std::size_t dim);
-bool uniform_load(const Body& body, const Instr& load, std::size_t dim);
 /// Extents of the space of one of a kernel's bodies.
 std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body);
 /// Matmul: number of leading dimensions before rows and columns.
@@ -44,6 +41,9 @@ void each_access(Kernel& kernel, Visit visit) {
     for (auto& store : body->stores) visit(*body, store.operand, store.access);
   }
 }
+/// The same of a Load of `body`, with what its indices add; `dim` is never an outer dimension of a Reduction.
+bool vector_load(const Body& body, const Instr& load, std::size_t dim);
+bool uniform_load(const Body& body, const Instr& load, std::size_t dim);
 
 /// How the instructions of a Reduction's body depend on its space.
 struct ReductionLevels {

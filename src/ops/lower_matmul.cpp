@@ -111,8 +111,8 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
     rejected = std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
   } else if (spec.workspace_bytes > caps.max_storage_range) {
     rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
-  } else if (groups > std::int64_t{UINT32_MAX}) {
-    rejected = std::format("{} workgroups; indices are 32-bit", groups);
+  } else if (spec.workgroups > max_workgroups(caps)) {
+    rejected = std::format("{} workgroups; the device launches at most {}", groups, max_workgroups(caps));
   }
 }
 

@@ -130,8 +130,8 @@ TEST(RandomGraph, EveryOpOccurs) {
   }
   for (const OpDef& op : op_table()) {
     if (op.kind == OpKind::Sink || op.name == "state" || op.kind == OpKind::Random) continue;
-    if (op.kind == OpKind::Kernel && op.gradient == GradientKind::NotDifferentiable) continue;  // only expansions make them
     if (op.name.starts_with("attention_d")) continue;  // its gradients come with a loss, in the tests below
+    if (op.kind == OpKind::Kernel && op.gradient == GradientKind::NotDifferentiable) continue;  // only expansions make them
     EXPECT_TRUE(seen.contains(op.name)) << op.name;
   }
 }
@@ -146,7 +146,8 @@ TEST(RandomGraph, ValuesStayFinite) {
     const RandomGraph random = test::random_graph(seed);
     const auto result = interpret(*random.graph, random.leaves, Rounding::Storage, true);
     for (std::size_t i = 0; i < result.values.size(); ++i) {
-      for (const HostTensor& value : result.values[i]) {
+      const bool attention = random.graph->nodes()[i].op->name == "attention";  // a query that sees no key has a sum of -inf
+      for (const HostTensor& value : std::span(result.values[i]).first(attention ? 1 : result.values[i].size())) {
         for (const double v : value.data)
           ASSERT_TRUE(std::isfinite(v) && std::fabs(v) < 1e6)
               << "seed " << seed << " " << random.graph->nodes()[i].op->name;

@@ -669,7 +669,7 @@ class Generator {
     if (kind < 80) return chance(30) ? convolution() : options_.attention && chance(25) ? attention_op() : product();
     if (kind < 84) return chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
-    if (kind < 94) return chance(15) ? view() : movement();
+    if (kind < 94) return chance(20) ? view() : movement();
     if (kind < 98) return indexing();
     random_numbers();
   }
