@@ -138,22 +138,24 @@ inline void add_convolutions(std::vector<BenchCase>& cases) {
   }
 }
 
-/// Whisper tiny's encoder, SmolLM-135M, and a long causal sequence.
+/// Whisper tiny's encoder, SmolLM-135M, and a long causal sequence. Operands and result are [B, length, heads, 64], as the products
+/// before and behind have them.
 inline void add_attention(std::vector<BenchCase>& cases) {
   struct Shape {
     std::int64_t length, heads, kv_heads;
     bool causal;
   };
   for (const Shape& c : {Shape{1500, 6, 6, false}, {128, 9, 3, true}, {4096, 16, 16, true}}) {
-    const std::vector<std::int64_t> kv = {1, c.kv_heads, c.length, 64};
+    const std::vector<std::int64_t> kv = {1, c.length, c.kv_heads, 64};
     cases.push_back({.family = "attention",
                      .name = std::format("{} x {}/{} x 64{}", c.length, c.heads, c.kv_heads, c.causal ? ", causal" : ""),
                      .op = "attention",
                      .attrs = {{"causal", c.causal}},
-                     .inputs = {{"q", {1, c.heads, c.length, 64}, 2}, {"k", kv, 2}, {"v", kv}},
+                     .inputs = {{"q", {1, c.length, c.heads, 64}, 2}, {"k", kv, 2}, {"v", kv}},
                      .backward = {{"backward", {"q", "k", "v"}}},
                      .build = [causal = c.causal](Graph&, const std::vector<Value>& in) {
-                       return attention(in[0], in[1], in[2], {.causal = causal});
+                       const auto heads_first = [](const Value& x) { return permute(x, {0, 2, 1, 3}); };
+                       return heads_first(attention(heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), {.causal = causal}));
                      }});
   }
 }

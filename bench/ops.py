@@ -28,7 +28,7 @@ def way(f):
 def attention(a, t):
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    q, k, v = t["q"], t["k"], t["v"]
+    q, k, v = (t[name].transpose(1, 2) for name in "qkv")  # [B, length, heads, 64] -> heads first: views
     groups = q.shape[1] // k.shape[1]
 
     def with_backend(backend, expand):
@@ -36,7 +36,7 @@ def attention(a, t):
             kk, vv = (x.repeat_interleave(groups, 1) if expand else x for x in (k, v))
             with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(
-                    q, kk, vv, is_causal=a["causal"], enable_gqa=groups > 1 and not expand)
+                    q, kk, vv, is_causal=a["causal"], enable_gqa=groups > 1 and not expand).transpose(1, 2)
         return run
     ways = {}
     for name, backend in (("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH)):
