@@ -218,6 +218,34 @@ struct AttentionResult {
 AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
 
 // ---- rotary position embedding
+struct RopeScaling {
+  enum class Kind : std::uint8_t {
+    None,
+    Linear,  ///< positions / factor
+    Ntk,     ///< base * factor^(d / (d - 2))
+    Llama3,  ///< factor, original_length, low_freq_factor, high_freq_factor
+    Yarn,    ///< factor, original_length, beta_fast, beta_slow, attention_factor
+  };
+  Kind kind = Kind::None;
+  double factor = 1;
+  double original_length = 0;  ///< positions the model was trained on first
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_fast = 32, beta_slow = 1;
+  std::optional<double> attention_factor = {};  ///< on what is rotated; unset: 0.1 ln(factor) + 1
+};
+struct RopeOptions {
+  double base = 10000;
+  bool interleaved = false;     ///< pairs (x[2i], x[2i + 1]), as in GPT-J; else (x[i], x[i + d / 2]), as in Llama's published weights
+  std::int64_t rotary_dim = 0;  ///< d: the first elements of each row, which alone are rotated; 0: all
+  std::int64_t offset = 0;      ///< position of row 0
+  /// i32 [S], or [B, S] with B the first axis of x: each row's position, below max_positions, the rows of the tables. One
+  /// outside sets the step's status word (Error OutOfRange).
+  std::optional<Value> positions = {};
+  std::int64_t max_positions = 0;
+  RopeScaling scaling = {};
+};
+/// x [..., S, D]: pair i of a row at position p turns by p * base^(-2i / d), scaled. Tables come from double arithmetic.
+Value rope(Operand x, const RopeOptions& options = {});
 
 // ---- indexing. Indices are i32 or i64. One outside its axis, a negative one too, sets the step's status word (Error OutOfRange
 // naming op and line) and reads or writes nothing; constant indices are checked at build time.

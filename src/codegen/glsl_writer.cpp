@@ -234,7 +234,6 @@ std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const 
 
 std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable) {
   const Instr& instr = body.instrs[at];
-  const auto given = site.addresses.find(at);
   const bool boolean = instr.dtype == DType::boolean;
   const int view = views_.at(instr.operand);
   const auto scalar_at = [&](const std::string& index) {
@@ -253,8 +252,7 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
     const bool scalar = site.width == 1 || (given != site.given.end() && given->second.width < site.width);
     return std::format("uint({}{})", name(site, instr.args[i]), scalar ? "" : std::format(".{}", "xyzw"[lane]));
   };
-  const auto element = [&](std::span<const std::string> coords, int lane) {
-    std::string text = given != site.addresses.end() ? given->second.offset : offset(instr.access, coords);
+  const auto element = [&](std::string text, int lane) {  // `text`: what the coordinates say
     for (std::size_t i = 0; i < instr.args.size(); ++i) {
       const std::int64_t stride = instr.access.dynamic[i].stride;
       text = std::format("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
@@ -262,13 +260,14 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
     }
     return text;
   };
-  const auto allowed = [&](std::span<const std::string> coords, int lane) {
-    std::string text = given != site.addresses.end() ? given->second.condition : guard(instr.access, coords);
+  const auto allowed = [&](std::string text, int lane) {
     for (std::size_t i = 0; i < instr.args.size(); ++i) {
       text += std::format("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
     }
     return text;
   };
+  const auto address = site.addresses.find(at);
+  const Site::Address* known = address != site.addresses.end() ? &address->second : nullptr;
 
   const bool uniform = site.width == 1 || uniform_load(body, instr, site.vector_dim);
   if (site.width == 4 && !uniform && !vector_load(body, instr, site.vector_dim)) {
@@ -277,15 +276,15 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
       if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-      const std::string condition = allowed(coords, lane);
+      const std::string condition = allowed(guard(instr.access, coords), lane);
       text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
-                          "xyzw"[lane], scalar_at(element(coords, lane)));
+                          "xyzw"[lane], scalar_at(element(offset(instr.access, coords), lane)));
     }
     return text;
   }
 
   std::string value;
-  const std::string index = element(site.coords, 0);
+  const std::string index = element(known ? known->offset : offset(instr.access, site.coords), 0);
   if (site.width == 1) {
     value = scalar_at(index);
   } else if (uniform) {
@@ -298,7 +297,7 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
     for (int lane = 1; lane < 4; ++lane) value += ", " + scalar_at(std::format("{} + {}u", index, lane));
     value += ")";
   }
-  const std::string condition = allowed(site.coords, 0);
+  const std::string condition = allowed(known ? known->condition : guard(instr.access, site.coords), 0);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
   return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
                      value);

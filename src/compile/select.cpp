@@ -94,6 +94,7 @@ bool bind_windows(FusedKernel& kernel, std::uint32_t operand, std::int64_t limit
   std::map<std::int64_t, std::uint32_t> windows;  // by first element: the operand
   bool any = false;
   for (Body* body : {&kernel.a, &kernel.b, &kernel.body}) {
+    if (body->instrs.empty()) continue;
     const std::vector<std::int64_t> space = body_space(kernel, *body);
     Body result;
     result.k = body->k;

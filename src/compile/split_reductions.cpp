@@ -95,12 +95,18 @@ class Splitter {
 
   /// Axes of a value, outermost in memory first.
   Ints memory_order(ValueId value) const {
-    Ints order;
+    Ints order, stored;  // stored[d]: axis d of the value in memory
     for (int d = 0; d < graph_.type(value).shape.rank(); ++d) order.push_back(d);
-    const Node& node = graph_.node(value.node);
-    if (node.op->movement != MovementKind::Permute) return order;
-    const auto& axes = node.attrs.get<Ints>("axes");
-    std::ranges::sort(order, {}, [&](std::int64_t d) { return axes[static_cast<std::size_t>(d)]; });
+    stored = order;
+    for (const Node* node = &graph_.node(value.node);; node = &graph_.node(node->inputs[0].node)) {
+      if (node->op->movement == MovementKind::Permute) {
+        const auto& axes = node->attrs.get<Ints>("axes");
+        for (std::int64_t& axis : stored) axis = axes[static_cast<std::size_t>(axis)];
+      } else if (node->op->movement != MovementKind::Slice) {
+        break;
+      }
+    }
+    std::ranges::sort(order, {}, [&](std::int64_t d) { return stored[static_cast<std::size_t>(d)]; });
     return order;
   }
 
@@ -145,9 +151,11 @@ class Splitter {
 }  // namespace
 
 std::shared_ptr<Graph> split_reductions(std::shared_ptr<Graph> graph, const Caps& caps) {
-  Splitter splitter(*graph, caps);
-  if (std::ranges::none_of(graph->nodes(), [&](const Node& node) { return splitter.cut(node).has_value(); })) return graph;
-  return splitter.run();
+  while (true) {  // rows that are too long by themselves are cut again, along the next axis
+    Splitter splitter(*graph, caps);
+    if (std::ranges::none_of(graph->nodes(), [&](const Node& node) { return splitter.cut(node).has_value(); })) return graph;
+    graph = splitter.run();
+  }
 }
 
 }  // namespace aeshna
