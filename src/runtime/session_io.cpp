@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/names.h"
 #include "compile/reserved.h"
+#include "ir/device_types.h"
 #include "runtime/convert.h"
 #include "runtime/session_impl.h"
 
@@ -47,7 +48,8 @@ void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t 
   check_device_form({dtype, input.type.shape}, host, input.name);
   if (input.buffer) {
     Slot& slot = acquire();
-    to_device(dtype, host, 0, {reinterpret_cast<std::uint32_t*>(slot.staging->mapped() + input.staging), elements});
+    to_device(dtype, host, 0, elements,
+              {reinterpret_cast<std::uint32_t*>(slot.staging->mapped() + input.staging), device_bytes(input.type) / 4});
   }
   input.set = input.dirty = true;
 }
@@ -81,7 +83,7 @@ Literal Session::Impl::read_output(std::string_view name) {
     device().wait(device().submit(lists));
     mapped = output.host->mapped();
   }
-  to_host(output.type.dtype, {reinterpret_cast<const std::uint32_t*>(mapped + offset), elements}, 0, bytes);
+  to_host(output.type.dtype, {reinterpret_cast<const std::uint32_t*>(mapped + offset), output.bytes / 4}, 0, elements, bytes);
   return Literal(output.type, std::move(bytes));
 }
 
