@@ -2,6 +2,7 @@
 // bench/matmul.py does the same products with PyTorch.
 //   bench_matmul [--device SEL] [--json FILE] [--shapes MxNxK,...] [--sweep [--try BMxBNxBKxTMxTNxSTAGES,...]] [--check]
 //   bench_matmul --choose UNITS [--shapes MxNxK,...]
+// --conv: instead, the products of ResNet-50's convolutions at batch 4, forward and both gradients.
 // --try: more tiles for the sweep than the compiler has. --choose: no device; the variant that would be chosen for each product on
 // one with so many compute units, to compare with the times of a sweep.
 // NN: B is [K, N]; NT: B is [N, K], as Linear weights are. Times are those of one product among dependent ones: a barrier
@@ -26,9 +27,12 @@
 #include "aeshna/device.h"
 #include "base/fail.h"
 #include "base/philox.h"
+#include "aeshna/ops.h"
 #include "codegen/codegen.h"
+#include "compile/stages.h"
 #include "gpu/device.h"
 #include "gpu/launch.h"
+#include "ir/access.h"
 #include "ops/lower.h"
 #include "ops/matmul_variants.h"
 
@@ -38,10 +42,11 @@ using namespace aeshna;
 using Clock = std::chrono::steady_clock;
 
 struct Problem {
-  std::int64_t m, n, k;
-  bool transpose_b;
-  std::string name() const { return std::format("{}x{}x{} {}", m, n, k, transpose_b ? "NT" : "NN"); }
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  std::string name;
+  FusedKernel kernel;
+  double flops = 0;
+  std::int64_t m = 0, n = 0, k = 0;  ///< of a plain product
+  bool transpose_b = false;
 };
 
 constexpr std::int64_t kShapes[][3] = {
@@ -50,7 +55,41 @@ constexpr std::int64_t kShapes[][3] = {
     {1500, 384, 384}, {1, 3072, 576},     {1, 576, 1536},     {1, 49152, 576},  {1000, 1000, 1000}, {1023, 1025, 1027},
     {64, 128, 784},   {784, 128, 64},     {64, 10, 128}};
 
-FusedKernel fused(const Problem& p) {
+/// C, H = W, Co, kernel, stride; padding kernel / 2. torchvision's ResNet-50 v1.5 on 224 x 224.
+constexpr std::int64_t kConvolutions[][5] = {
+    {3, 224, 64, 7, 2},   {64, 56, 64, 1, 1},    {64, 56, 64, 3, 1},   {64, 56, 256, 1, 1},  {256, 56, 64, 1, 1},
+    {256, 56, 128, 1, 1}, {128, 56, 128, 3, 2},  {128, 28, 512, 1, 1}, {256, 56, 512, 1, 2}, {512, 28, 128, 1, 1},
+    {128, 28, 128, 3, 1}, {512, 28, 256, 1, 1},  {256, 28, 256, 3, 2}, {256, 14, 1024, 1, 1}, {512, 28, 1024, 1, 2},
+    {1024, 14, 256, 1, 1}, {256, 14, 256, 3, 1}, {1024, 14, 512, 1, 1}, {512, 14, 512, 3, 2}, {512, 7, 2048, 1, 1},
+    {1024, 14, 2048, 1, 2}, {2048, 7, 512, 1, 1}, {512, 7, 512, 3, 1}};
+
+/// The product kernels of one convolution: forward, input gradient (one for each remainder of the stride), weight gradient.
+void add_convolution(const std::int64_t (&shape)[5], const Caps& caps, std::vector<Problem>& problems) {
+  const auto [c, h, co, kernel, stride] = shape;
+  constexpr std::int64_t kBatch = 4;
+  for (const int direction : {0, 1, 2}) {
+    Graph g;
+    const Value x = g.input("x", {kBatch, c, h, h}), w = g.input("w", {co, c, kernel, kernel});
+    const Value y = conv(x, w, {.stride = {stride}, .padding = {kernel / 2}});
+    if (direction == 0) {
+      g.output("y", y);
+    } else {
+      const Value dy = g.input("dy", y.shape());
+      g.output("d", gradients(sum(y * dy), {direction == 1 ? x : w})[0]);
+    }
+    const auto expanded = eliminate_dead(*expand_composites(*eliminate_dead(g)));
+    for (FusedKernel& fused : fuse(*expanded, caps, true)) {
+      if (fused.kind != FusedKernel::Kind::Matmul) continue;
+      Problem p;
+      p.name = std::format("{} {}x{}x{} {} {}x{}/{}", direction == 0 ? "fwd" : direction == 1 ? "dgrad" : "wgrad", c, h, h, co, kernel, kernel, stride);
+      p.flops = 2.0 * static_cast<double>(fused.k) * static_cast<double>(points_of(fused.space));
+      p.kernel = std::move(fused);
+      problems.push_back(std::move(p));
+    }
+  }
+}
+
+FusedKernel plain_product(const Problem& p) {
   FusedKernel kernel;
   kernel.kind = FusedKernel::Kind::Matmul;
   kernel.space = {p.m, p.n};
@@ -101,19 +140,19 @@ class Bench {
     problem_ = p;
     idle_ = true;
     operands_.clear();
+    host_.clear();
     PhiloxStream stream(7, 0);
-    const std::int64_t sizes[] = {p.m * p.k, p.k * p.n, p.m * p.n};
-    for (const std::int64_t elements : sizes) {
+    for (const KernelOperand& operand : p.kernel.operands) {
+      const std::int64_t elements = operand.elements;
       const auto bytes = static_cast<std::uint64_t>(elements) * 4;
       operands_.push_back(device_.create_buffer(bytes, gpu::MemoryKind::Device, "operand"));
-      if (operands_.size() == 3) break;
+      if (operand.written) break;
       const auto upload = device_.create_buffer(bytes, gpu::MemoryKind::Upload, "upload");
       std::vector<float> values(static_cast<std::size_t>(elements));
       for (float& v : values) v = static_cast<float>(stream.next_uniform() - 0.5);
       std::memcpy(upload->mapped(), values.data(), bytes);
       run({gpu::CopyCommand{{upload.get(), 0, bytes}, {operands_.back().get(), 0, bytes}}}, {upload, operands_.back()});
-      host_.resize(2);
-      host_[operands_.size() - 1] = std::move(values);
+      host_.push_back(std::move(values));
     }
   }
 
@@ -164,7 +203,8 @@ class Bench {
         owners);
     std::vector<float> c(static_cast<std::size_t>(bytes / 4));
     std::memcpy(c.data(), readback->mapped(), bytes);
-    const auto [m, n, k, transposed] = problem_;
+    const std::int64_t m = problem_.m, n = problem_.n, k = problem_.k;
+    const bool transposed = problem_.transpose_b;
     double worst = 0;
     PhiloxStream stream(11, 0);
     for (int i = 0; i < 2000; ++i) {
@@ -286,7 +326,7 @@ std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& cap
     for (const TileVariant& v : tile_variants()) candidates.push_back(tile_candidate(kernel, caps, v, parts));
     for (const TileVariant& v : more) candidates.push_back(tile_candidate(kernel, caps, v, parts));
     for (const GemvVariant& v : gemv_variants()) {
-      if (std::min(kernel.space[0], kernel.space[1]) <= kGemvRows)
+      if (std::min(kernel.space.front(), kernel.space.back()) <= kGemvRows)
         candidates.push_back(gemv_candidate(kernel, caps, v, parts));
     }
   }
@@ -298,7 +338,7 @@ struct Options {
   std::string device, json;
   std::vector<Problem> problems;
   std::vector<TileVariant> more;
-  bool sweep = false, check = false;
+  bool sweep = false, check = false, conv = false;
   std::uint32_t choose = 0;  ///< compute units of a device that is not there
 };
 
@@ -323,6 +363,8 @@ Options parse(int argc, char** argv) {
       options.choose = static_cast<std::uint32_t>(std::max(1, std::atoi(value(i).c_str())));
     else if (arg == "--sweep")
       options.sweep = true;
+    else if (arg == "--conv")
+      options.conv = true;
     else if (arg == "--check")
       options.check = true;
     else
@@ -346,8 +388,14 @@ Options parse(int argc, char** argv) {
       fail(ErrorCode::InvalidArgument, "'{}' is not BMxBNxBKxTMxTNxSTAGES", tile);
     options.more.push_back(v);
   }
+  if (options.conv) return options;  // their kernels depend on the device
   for (const auto& [m, n, k] : list) {
-    for (const bool transposed : {false, true}) options.problems.push_back({m, n, k, transposed});
+    for (const bool transposed : {false, true}) {
+      Problem p{.name = std::format("{}x{}x{} {}", m, n, k, transposed ? "NT" : "NN"), .kernel = {}, .m = m, .n = n, .k = k, .transpose_b = transposed};
+      p.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+      p.kernel = plain_product(p);
+      options.problems.push_back(std::move(p));
+    }
   }
   return options;
 }
@@ -356,7 +404,7 @@ Options parse(int argc, char** argv) {
 KernelSpec chosen_spec(const FusedKernel& kernel, const Problem& problem, const Caps& caps) {
   const std::vector<Candidate> candidates = lower_matmul(kernel, caps);
   const auto usable = std::ranges::find_if(candidates, [](const Candidate& c) { return c.rejected.empty(); });
-  if (usable == candidates.end()) fail(ErrorCode::Unsupported, "no kernel for {}", problem.name());
+  if (usable == candidates.end()) fail(ErrorCode::Unsupported, "no kernel for {}", problem.name);
   return usable->spec;
 }
 
@@ -365,13 +413,13 @@ int choose(const Options& options) {
   caps.compute_units = options.choose;
   caps.shared_bytes = 49152;
   for (const Problem& problem : options.problems) {
-    const KernelSpec spec = chosen_spec(fused(problem), problem, caps);
-    std::printf("%s: %s %s\n", problem.name().c_str(), spec.family.c_str(), spec.variant.c_str());
+    const KernelSpec spec = chosen_spec(problem.kernel, problem, caps);
+    std::printf("%s: %s %s\n", problem.name.c_str(), spec.family.c_str(), spec.variant.c_str());
   }
   return 0;
 }
 
-int run(const Options& options) {
+int run(Options options) {
   if (options.choose > 0) return choose(options);
   const Device device({.selector = options.device, .caps = {}});
   Bench bench(device.impl());
@@ -381,20 +429,26 @@ int run(const Options& options) {
   std::printf("%s, %u compute units\n", device.info().name.c_str(), bench.caps().compute_units);
   nlohmann::json results = {
       {"device", device.info().name}, {"driver", device.info().driver}, {"products", nlohmann::json::array()}};
+  if (options.conv) {
+    options.check = false;
+    for (const auto& shape : kConvolutions) add_convolution(shape, bench.caps(), options.problems);
+  }
   int wrong = 0;
   for (const Problem& problem : options.problems) {
-    if (software && problem.flops() > 3e9) continue;  // minutes each
-    const FusedKernel kernel = fused(problem);
+    if (software && problem.flops > 3e9) continue;  // minutes each
+    const FusedKernel& kernel = problem.kernel;
     const KernelSpec chosen = chosen_spec(kernel, problem, bench.caps());
     bench.set_problem(problem);
     const Timing timing = bench.time(chosen, samples, sample_us);
     const double error = options.check ? bench.error(chosen) : 0;
     wrong += !(error < 1e-6);
-    std::printf("%-22s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name().c_str(), timing.gpu_us,
-                timing.wall_us, problem.flops() / timing.gpu_us * 1e-6, chosen.family.c_str(), chosen.variant.c_str());
+    std::printf("%-32s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name.c_str(), timing.gpu_us,
+                timing.wall_us, problem.flops / timing.gpu_us * 1e-6, chosen.family.c_str(), chosen.variant.c_str());
     if (options.check) std::printf("  error/sqrt(K) %.1e%s", error, error < 1e-6 ? "" : "  WRONG");
     std::printf("\n");
-    nlohmann::json result = {{"m", problem.m},
+    nlohmann::json result = {{"name", problem.name},
+                             {"flops", problem.flops},
+                             {"m", problem.m},
                              {"n", problem.n},
                              {"k", problem.k},
                              {"layout", problem.transpose_b ? "NT" : "NN"},

@@ -113,16 +113,58 @@ Value concat(const std::vector<Value>& parts, std::int64_t axis, Loc loc = Loc::
 Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc = Loc::current());
 /// Constant padding; `before` and `after` have one count >= 0 per axis.
 Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after, double value = 0);
+/// The order along `axes` reversed (an empty list means all axes).
+Value flip(Operand x, const Axes& axes);
+/// Windows over the last axes, one entry per windowed axis; empty lists mean stride 1, dilation 1, no padding.
+struct WindowOptions {
+  std::vector<std::int64_t> kernel, stride = {}, dilation = {}, before = {}, after = {};
+  double value = 0;  ///< of the padding
+};
+/// [..., extents] -> [..., windows, kernel], a view: nothing is copied where it can be read through. A kernel that spans more than
+/// the padded extent is an error.
+Value windows(Operand x, const WindowOptions& options);
 /// Coordinates along `axis` of a tensor of this shape, as i32.
 Value iota(Graph& graph, Shape shape, std::int64_t axis, Loc loc = Loc::current());
 
 // ---- convolutions
+/// One entry per spatial axis; a single entry counts for all of them, an empty list means 1 (stride, dilation) or 0.
+struct ConvOptions {
+  std::vector<std::int64_t> stride = {}, padding = {}, dilation = {};
+  std::vector<std::int64_t> padding_after = {};   ///< where it differs from `padding`, which is then before the data
+  std::vector<std::int64_t> output_padding = {};  ///< conv_transpose: further positions at the end
+  std::int64_t groups = 1;
+};
+/// x [N, C, L] or [N, C, H, W] with w [Co, C / groups, kernel...], plus bias [Co] if given -> [N, Co, windows...]; cross-correlation, zero
+/// padding. Groups that do not divide the channels, or a kernel larger than the padded input, are errors.
+Value conv(Operand x, Operand w, const ConvOptions& options = {}, std::optional<Value> bias = std::nullopt);
+/// The transposed convolution: x [N, Co, ...] with w [Co, C / groups, kernel...] -> [N, C, (n - 1) stride - padding + dilation (kernel - 1)
+/// + output_padding + 1]; bias [C].
+Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std::optional<Value> bias = std::nullopt);
 
 // ---- pooling
 
 // ---- resizing
 
-// ---- normalization
+// ---- normalization; y is shaped as x, eps > 0 is added to the variance (biased: divided by the count). Statistics keep their
+// digits when the mean is far above the deviation. An empty or non-float x, or a scale or bias of another shape, is an error.
+/// Over the last `axes` axes; scale and bias have their extents.
+Value layer_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5,
+                 std::int64_t axes = 1);
+/// x / sqrt(mean(x^2) + eps) * scale over the last `axes` axes.
+Value rms_norm(Operand x, std::optional<Value> scale = {}, double eps = 1e-6, std::int64_t axes = 1);
+/// x [N, C, ...] over each of `groups` runs of channels and all positions; scale and bias [C]. C must be a multiple of groups.
+Value group_norm(Operand x, std::int64_t groups, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// x [N, C, spatial...] over the positions of each channel; scale and bias [C].
+Value instance_norm(Operand x, std::optional<Value> scale = {}, std::optional<Value> bias = {}, double eps = 1e-5);
+/// Inference: x [N, C, ...] with the statistics given, per channel; mean, variance, scale and bias [C].
+Value batch_norm(Operand x, Value mean, Value variance, std::optional<Value> scale = {}, std::optional<Value> bias = {},
+                 double eps = 1e-5);
+/// Training: x [N, C, ...] with the statistics of the batch (more than one value per channel, else an error). Assigns
+/// (1 - momentum) * running + momentum * batch to the states running_mean and running_variance [C]; the running variance is
+/// unbiased, as in PyTorch.
+Value batch_norm_training(Operand x, Value running_mean, Value running_variance, std::optional<Value> scale = {},
+                          std::optional<Value> bias = {}, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention
 

@@ -42,6 +42,8 @@ class Session {
   ~Session();
 
   /// Writes an input; the bytes are copied at once. Types and sizes are checked: Error names input, expected, found.
+  /// On unified memory they are copied to where the step reads them, after the step before has ended; elsewhere to a staging buffer,
+  /// one step ahead.
   void set(std::string_view input, std::span<const float> values);
   void set(std::string_view input, std::span<const std::int32_t> values);
   void set(std::string_view input, const Literal& value);
@@ -64,6 +66,7 @@ class Session {
   void set_learning_rate(std::optional<double> lr);
 
   /// Re-runs the last step in the interpreter with the same inputs and state and names the first node with a non-finite value; empty: none.
+  /// On unified memory: Error(InvalidArgument) when an input was set after it, unless that step was bad.
   std::string diagnose();
 
   /// Checkpoint: parameters, optimizer state, states, step, generator state and `extra` (JSON text of the caller, such as the data

@@ -143,47 +143,16 @@ KernelWriter::KernelWriter(const KernelSpec& spec, const Caps& caps, bool merge_
     fail(ErrorCode::LimitExceeded, "a kernel of {} points; its indices are 32-bit (at most {})", points, kMaxPoints);
   }
 
-  const auto check_body = [&](const Body& body, std::span<const std::int64_t> space) {
-    for (const Instr& instr : body.instrs) {
-      if (instr.kind == Instr::Kind::Load) check_reach(instr.access, instr.operand, space);
+  each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
+    AESHNA_CHECK(operand < kernel.operands.size());
+    const auto touched = reach(access, body_space(kernel, body));
+    if (!touched) return;
+    if (touched->high > std::numeric_limits<std::uint32_t>::max()) {
+      fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
+           operand, dtype_name(kernel.operands[operand].dtype), kernel.operands[operand].elements, touched->high);
     }
-    for (const Store& store : body.stores) {
-      check_reach(store.access, store.operand, store.outer ? space.first(kernel.outer_rank) : space);
-    }
-  };
-  check_body(kernel.body, kernel.space);
-  if (kernel.kind == FusedKernel::Kind::Matmul) {
-    AESHNA_CHECK(kernel.space.size() >= 2);
-    std::vector<std::int64_t> a_space = kernel.space, b_space = kernel.space;
-    a_space[a_space.size() - 1] = kernel.k;
-    b_space[b_space.size() - 2] = kernel.k;
-    check_body(kernel.a, a_space);
-    check_body(kernel.b, b_space);
-  }
-}
-
-void KernelWriter::check_reach(const Access& access, std::uint32_t operand, std::span<const std::int64_t> space) const {
-  AESHNA_CHECK(operand < fused().operands.size() && access.strides.size() == space.size());
-  std::int64_t low = access.offset, high = access.offset;
-  for (std::size_t d = 0; d < space.size(); ++d) {
-    std::int64_t first = 0, last = space[d] - 1;
-    for (const Access::Guard& guard : access.guards) {
-      if (guard.dim != d) continue;
-      first = std::max(first, guard.low);
-      last = std::min(last, guard.high - 1);
-    }
-    if (first > last) return;  // nothing is touched
-    const std::int64_t stride = access.strides[d];
-    const std::int64_t at_first = checked_mul(first, stride, "offset of an operand");
-    const std::int64_t at_last = checked_mul(last, stride, "offset of an operand");
-    low = checked_add(low, std::min(at_first, at_last), "offset of an operand");
-    high = checked_add(high, std::max(at_first, at_last), "offset of an operand");
-  }
-  if (high > std::numeric_limits<std::uint32_t>::max()) {
-    fail(ErrorCode::LimitExceeded, "operand {} ({} of {} elements) is reached at element {}; kernel indices are 32-bit",
-         operand, dtype_name(fused().operands[operand].dtype), fused().operands[operand].elements, high);
-  }
-  AESHNA_CHECK(low >= 0 && high < fused().operands[operand].elements);
+    AESHNA_CHECK(touched->low >= 0 && touched->high < kernel.operands[operand].elements);
+  });
 }
 
 std::string KernelWriter::number(std::int64_t value) {
@@ -246,20 +215,26 @@ std::string KernelWriter::offset(const Access& access, std::span<const std::stri
 std::string KernelWriter::guard(const Access& access, std::span<const std::string> coords) {
   std::string text;
   for (const Access::Guard& guard : access.guards) {
-    const std::int64_t low = std::max<std::int64_t>(guard.low, 0);
     if (!text.empty()) text += " && ";
-    if (guard.high <= low) {
-      text += "false";
-    } else if (low == 0) {
-      text += std::format("{} < {}", coords[guard.dim], number(guard.high));
-    } else {  // one comparison: below `low` the difference wraps to a large number
-      text += std::format("{} - {} < {}", coords[guard.dim], number(low), number(guard.high - low));
-    }
+    text += guard.high <= guard.low ? "false" : guard_sum(guard, coords) + " < " + number(guard.high - guard.low);
   }
   return text;
 }
 
-std::string KernelWriter::load(const Instr& instr, const Site& site, const std::string& variable) {
+/// The guard's sum minus its lower end: below it the difference wraps to a large number, so that one comparison does.
+std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const std::string> coords) {
+  std::vector<std::string> terms;
+  for (const auto& [dim, coefficient] : guard.terms) {
+    if (coords[dim] == "0u") continue;
+    terms.push_back(coefficient == 1 ? coords[dim] : std::format("{} * {}", coords[dim], number(coefficient)));
+  }
+  if (guard.low != 0) terms.push_back(number(-guard.low));
+  return sum_of(terms);
+}
+
+std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable) {
+  const Instr& instr = body.instrs[at];
+  const auto given = site.addresses.find(at);
   const auto scalar_at = [&](const std::string& index) { return fetch(instr.operand, instr.dtype, index); };
   const std::string_view type = glsl_type(instr.dtype, site.width);
   const std::string& indent = site.indent;
@@ -280,7 +255,7 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   }
 
   std::string value;
-  const std::string index = offset(instr.access, site.coords);
+  const std::string index = given != site.addresses.end() ? given->second.offset : offset(instr.access, site.coords);
   if (site.width == 1) {
     value = scalar_at(index);
   } else if (uniform_access(instr.access, site.vector_dim)) {
@@ -288,7 +263,7 @@ std::string KernelWriter::load(const Instr& instr, const Site& site, const std::
   } else {
     value = fetch4(instr.operand, instr.dtype, index);
   }
-  const std::string condition = guard(instr.access, site.coords);
+  const std::string condition = given != site.addresses.end() ? given->second.condition : guard(instr.access, site.coords);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
   return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
                      value);
@@ -449,7 +424,7 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
     const Instr& instr = body.instrs[i];
     const std::string variable = site.prefix + std::to_string(i);
     if (instr.kind == Instr::Kind::Load) {
-      text += load(instr, site, variable);
+      text += load(body, i, site, variable);
     } else {
       text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
                           expression(body, instr, site));
@@ -496,7 +471,7 @@ std::string KernelWriter::stores(const Body& body, const Site& site, std::span<c
 }
 
 std::string KernelWriter::split_index(std::string_view linear, std::span<const std::int64_t> extents,
-                                      std::span<const std::string> names, std::string_view indent) {
+                                      std::span<const std::string> names, std::string_view indent, bool compiled) {
   AESHNA_CHECK(extents.size() <= names.size());
   std::string text;
   std::string rest(linear);
@@ -505,7 +480,7 @@ std::string KernelWriter::split_index(std::string_view linear, std::span<const s
       text += std::format("{}uint {} = {};\n", indent, names[d], rest);
       break;
     }
-    const std::string extent = number(extents[d]);
+    const std::string extent = compiled ? std::format("{}u", wrap_u32(extents[d])) : number(extents[d]);
     const std::string quotient = std::format("q_{}", names[d]);
     text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest,
                         extent, names[d]);

@@ -42,6 +42,11 @@ struct Site {
     int width = 1;
   };
   std::map<std::uint32_t, Given> given = {};
+  /// Loads whose address is known in parts (a product's loaders): the element index, and the condition if there are guards.
+  struct Address {
+    std::string offset, condition;
+  };
+  std::map<std::uint32_t, Address> addresses = {};
   std::string indent = "  ";
 };
 
@@ -80,11 +85,13 @@ class KernelWriter {
   /// The same for what `stores` (indices into body.stores) need, all values before the first store, then the stores.
   /// Printed stores are unconditional: the caller keeps coordinates outside the space away.
   std::string stores(const Body& body, const Site& site, std::span<const std::uint32_t> stores);
-  /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`.
+  /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`; `compiled`: these are literals.
   std::string split_index(std::string_view linear, std::span<const std::int64_t> extents,
-                          std::span<const std::string> names, std::string_view indent);
+                          std::span<const std::string> names, std::string_view indent, bool compiled = false);
   /// Element index of an access as a uint expression.
   std::string offset(const Access& access, std::span<const std::string> coords);
+  /// uint expression that is below high - low exactly inside the guard.
+  std::string guard_sum(const Access::Guard& guard, std::span<const std::string> coords);
 
   /// The complete text: everything above and the template kernels/<name>.glsl.
   KernelSource finish(std::string_view template_name);
@@ -106,13 +113,12 @@ class KernelWriter {
   std::string put(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const;
   std::string put4(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const;
 
-  std::string load(const Instr& instr, const Site& site, const std::string& variable);
+  std::string load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable);
   std::string store(const Store& store, const Body& body, const Site& site);
   std::string expression(const Body& body, const Instr& instr, const Site& site);
   std::string op_function(const Body& body, const Instr& instr, int width);
   std::string guard(const Access& access, std::span<const std::string> coords);
   std::string declarations() const;
-  void check_reach(const Access& access, std::uint32_t operand, std::span<const std::int64_t> space) const;
 
   const KernelSpec& spec_;
   const Caps& caps_;

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "codegen/embedded_kernels.h"
 #include "codegen/families.h"
+#include "ir/access.h"
 
 namespace aeshna {
 namespace {
@@ -20,13 +21,12 @@ struct ProductLoad {
 class ProductHooks {
  public:
   explicit ProductHooks(KernelWriter& writer)
-      : writer_(writer), kernel_(writer.fused()), batch_rank_(kernel_.space.size() - 2) {
-    AESHNA_CHECK(kernel_.kind == FusedKernel::Kind::Matmul && kernel_.space.size() >= 2);
+      : writer_(writer), kernel_(writer.fused()), batch_rank_(batch_rank(kernel_)) {
     for (std::size_t d = 0; d < batch_rank_; ++d) batch_.push_back(std::format("batch{}", d));
   }
 
-  std::int64_t rows() const { return kernel_.space[batch_rank_]; }
-  std::int64_t columns() const { return kernel_.space[batch_rank_ + 1]; }
+  std::int64_t rows() const { return points_of(row_extents()); }
+  std::int64_t columns() const { return points_of(column_extents()); }
 
   /// #define `macro` as a number that varies between shapes.
   void number(std::string_view macro, std::int64_t value) {
@@ -62,21 +62,67 @@ class ProductHooks {
   void vector_views(const ProductLoad& load) {
     if (load.vector) vector_views(body(load), vector_dim(load));
   }
-  void epilogue_views() { vector_views(kernel_.body, batch_rank_ + 1); }
+  void epilogue_views() { vector_views(kernel_.body, kernel_.space.size() - 1); }
 
-  /// `<name>_load(outer, k)`, or with `vector` `<name>_load_vec`: four neighbours along k or along the outer coordinate.
+  /// What a loader keeps of an outer coordinate, `<name>_Outer <name>_outer(uint)`, and of a depth, `<name>_K <name>_k(uint)`:
+  /// their parts of every address and of every guard, so that the inner loop adds the two and divides nothing; then the load
+  /// itself, `<name>_load(<name>_Outer, <name>_K)`, or with `vector` `<name>_load_vec`: four neighbours along k or the outer
+  /// coordinate.
   void load(std::string_view name, const ProductLoad& load) {
     const Body& from = body(load);
     AESHNA_CHECK(!from.instrs.empty() && from.instrs.back().dtype == DType::f32);
+    const auto outer_extents = load.is_a ? row_extents() : column_extents();
+    const std::vector<std::int64_t> k_extents = from.k.empty() ? std::vector{kernel_.k} : from.k;
+    const std::size_t first_k = batch_rank_ + (load.is_a ? outer_extents.size() : 0);
+    const std::size_t first_outer = batch_rank_ + (load.is_a ? 0 : k_extents.size());
+
+    Part outer{.type = std::format("{}_Outer", name)}, k{.type = std::format("{}_K", name)};
     Site site;
     site.coords = batch_;
-    site.coords.insert(site.coords.end(), {load.is_a ? "outer" : "k", load.is_a ? "k" : "outer"});
+    std::vector<std::string> local = batch_;  // coordinates where the parts are computed
+    for (const bool is_k : {!load.is_a, load.is_a}) {
+      const std::size_t count = is_k ? k_extents.size() : outer_extents.size();
+      for (std::size_t d = 0; d < count; ++d) {
+        Part& part = is_k ? k : outer;
+        part.names.push_back(std::format("{}{}", is_k ? "k" : "c", d));
+        part.keep(part.names.back(), part.names.back());
+        site.coords.push_back(std::format("{}.{}", is_k ? "k" : "o", part.names.back()));
+        local.push_back(part.names.back());
+      }
+    }
+    const auto in_k = [&](std::size_t dim) { return dim >= first_k && dim < first_k + k_extents.size(); };
+    for (std::uint32_t i = 0; i < from.instrs.size(); ++i) {
+      if (from.instrs[i].kind != Instr::Kind::Load) continue;
+      Access of_outer = from.instrs[i].access, of_k = of_outer;
+      for (std::size_t d = 0; d < of_k.strides.size(); ++d) (in_k(d) ? of_outer : of_k).strides[d] = 0;
+      of_k.offset = 0;
+      Site::Address& address = site.addresses[i];
+      address.offset = sum(outer.keep(std::format("a{}", i), writer_.offset(of_outer, local)),
+                           k.keep(std::format("a{}", i), writer_.offset(of_k, local)));
+      for (std::size_t g = 0; g < of_k.guards.size(); ++g) {
+        Access::Guard guard_outer = of_outer.guards[g], guard_k = of_outer.guards[g];
+        std::erase_if(guard_outer.terms, [&](const auto& term) { return in_k(term.dim); });
+        std::erase_if(guard_k.terms, [&](const auto& term) { return !in_k(term.dim); });
+        guard_k.low = 0;
+        const std::string field = std::format("g{}_{}", i, g);
+        const std::string value = sum(outer.keep(field, writer_.guard_sum(guard_outer, local)),
+                                      k.keep(field, writer_.guard_sum(guard_k, local)));
+        const std::int64_t range = guard_outer.high - guard_outer.low;
+        if (g > 0) address.condition += " && ";
+        address.condition += range <= 0 ? "false" : std::format("{} < {}", value, writer_.number(range));
+      }
+    }
+    writer_.add(outer.text("outer", writer_.split_index("x", outer_extents, outer.names, "  ")));
+    // Extents of the contraction are compiled in: what divides by them is a multiplication.
+    writer_.add(k.text("k", writer_.split_index("x", k_extents, k.names, "  ", true)));
+
     site.width = load.vector ? 4 : 1;
     site.vector_dim = static_cast<std::uint32_t>(vector_dim(load));
+    AESHNA_CHECK(site.vector_dim == (load.along_k ? first_k + k_extents.size() : first_outer + outer_extents.size()) - 1);
     const auto result = static_cast<std::uint32_t>(from.instrs.size() - 1);
     const std::string statements = writer_.values(from, site, std::array{result});
-    writer_.add(std::format("{} {}_load{}(uint outer, uint k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float",
-                            name, load.vector ? "_vec" : "", statements, writer_.name(site, result)));
+    writer_.add(std::format("{} {}_load{}({} o, {} k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float", name,
+                            load.vector ? "_vec" : "", outer.type, k.type, statements, writer_.name(site, result)));
   }
 
   /// `epilogue(m, n, float)`, or with `vector` `epilogue_vec(m, n, vec4)`: four columns.
@@ -84,9 +130,19 @@ class ProductHooks {
     const Body& body = kernel_.body;
     Site site;
     site.coords = batch_;
-    site.coords.insert(site.coords.end(), {"m", "n"});
+    std::string text;
+    for (const auto& [extents, letter] : {std::pair{row_extents(), "m"}, std::pair{column_extents(), "n"}}) {
+      std::vector<std::string> names;
+      if (extents.size() == 1) {
+        names = {letter};
+      } else {
+        for (std::size_t d = 0; d < extents.size(); ++d) names.push_back(std::format("{}{}", letter, d));
+        text += writer_.split_index(letter, extents, names, "  ");
+      }
+      site.coords.insert(site.coords.end(), names.begin(), names.end());
+    }
     site.width = vector ? 4 : 1;
-    site.vector_dim = static_cast<std::uint32_t>(batch_rank_ + 1);
+    site.vector_dim = static_cast<std::uint32_t>(kernel_.space.size() - 1);
     for (std::size_t i = 0; i < body.instrs.size(); ++i) {
       if (body.instrs[i].kind == Instr::Kind::Product) {
         site.given[static_cast<std::uint32_t>(i)] = {.expression = "product", .width = site.width};
@@ -94,9 +150,9 @@ class ProductHooks {
     }
     std::vector<std::uint32_t> all(body.stores.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
-    const std::string statements = writer_.stores(body, site, all);
+    text += writer_.stores(body, site, all);
     writer_.add(std::format("void epilogue{}(uint m, uint n, {} product) {{\n{}}}\n", vector ? "_vec" : "",
-                            vector ? "vec4" : "float", statements));
+                            vector ? "vec4" : "float", text));
   }
 
   /// The text of matmul_operand.glsl for operand `letter` ("A" or "B").
@@ -114,9 +170,39 @@ class ProductHooks {
   }
 
  private:
+  /// One half of what addresses are made of: the fields of a struct and the expressions that they hold.
+  struct Part {
+    std::string type;
+    std::vector<std::string> names = {};  ///< of the coordinates
+    std::vector<std::pair<std::string, std::string>> fields = {};
+
+    /// The field's value as seen from outside; empty when the part is nothing.
+    std::string keep(const std::string& field, const std::string& expression) {
+      if (expression == "0u") return {};
+      fields.emplace_back(field, expression);
+      return std::format("{}.{}", type.ends_with("_K") ? "k" : "o", field);
+    }
+    std::string text(std::string_view function, std::string_view coordinates) const {
+      std::string text = "struct " + type + " {";
+      for (const auto& [field, _] : fields) text += std::format(" uint {};", field);
+      const std::string prefix = type.substr(0, type.find('_'));
+      text += std::format(" }};\n{} {}_{}(uint x) {{\n{}  return {}(", type, prefix, function, coordinates, type);
+      for (std::size_t i = 0; i < fields.size(); ++i) text += (i == 0 ? "" : ", ") + fields[i].second;
+      return text + ");\n}\n";
+    }
+  };
+
+  static std::string sum(const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty()) return a.empty() && b.empty() ? "0u" : a + b;
+    return std::format("({} + {})", a, b);
+  }
+
+  std::span<const std::int64_t> row_extents() const { return std::span(kernel_.space).subspan(batch_rank_, kernel_.row_rank); }
+  std::span<const std::int64_t> column_extents() const { return std::span(kernel_.space).last(kernel_.column_rank); }
+
   const Body& body(const ProductLoad& load) const { return load.is_a ? kernel_.a : kernel_.b; }
-  /// The coordinate along which a load takes neighbours: a is batch ++ {M, K}, b is batch ++ {K, N}.
-  std::size_t vector_dim(const ProductLoad& load) const { return batch_rank_ + (load.is_a == load.along_k ? 1 : 0); }
+  /// The dimension along which a load takes neighbours: the last of k, or of the outer ones.
+  std::size_t vector_dim(const ProductLoad& load) const { return product_vector_dim(kernel_, load.is_a, load.along_k); }
 
   void vector_views(const Body& body, std::size_t dim) {
     const auto view = [&](std::uint32_t operand, const Access& access) {

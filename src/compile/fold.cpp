@@ -19,7 +19,8 @@ bool foldable(const Node& node) {
   const OpKind kind = node.op->kind;
   if (kind != OpKind::Pointwise && kind != OpKind::Movement && kind != OpKind::Reduce && kind != OpKind::Product)
     return false;
-  return node.op->eval && node.op->movement != MovementKind::Expand && !node.inputs.empty() &&
+  return node.op->eval && node.op->movement != MovementKind::Expand &&
+         node.op->movement != MovementKind::Windows && !node.inputs.empty() &&
          std::ranges::all_of(node.results, [](const TensorType& type) {
            return dtype_info(type.dtype).kind != DTypeInfo::Kind::Quantized && type.shape.elements() <= kMaxElements;
          });

@@ -17,6 +17,7 @@ namespace aeshna {
 namespace {
 
 constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
+constexpr std::int64_t kSmallPart = 8;  // of the elements of a result: a tensor below this share is small beside it
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
 // A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
 // elements it may also store values of the full space.
@@ -69,18 +70,19 @@ class Fuser {
       }
     }
     mark_external();
+    for (NodeId n = static_cast<NodeId>(count); n-- > 0;) {  // users first
+      const OpKind kind = graph_.node(n).op->kind;
+      if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
+      const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
+      const bool stored = state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
+                          (movable ? !fusion_ : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n))));
+      state_.transparent[n] = !stored;
+    }
     for (NodeId n = 0; n < count; ++n) {
       const Node& node = graph_.node(n);
       const OpKind kind = node.op->kind;
-      if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
+      if (kind == OpKind::Leaf || kind == OpKind::Sink || state_.transparent[n]) continue;
       if (kind == OpKind::Composite) fail(ErrorCode::Internal, "fuse: composite {} was not expanded", node.op->name);
-      const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
-      const bool stored = state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
-                          (movable ? !fusion_ : !(fusion_ && recomputable(n)));
-      if (!stored) {
-        state_.transparent[n] = true;
-        continue;
-      }
       state_.cluster_of[n] = static_cast<int>(state_.clusters.size());
       state_.clusters.push_back({n});
     }
@@ -131,25 +133,37 @@ class Fuser {
     }
   }
 
-  /// A cheap function of at most one tensor that is in memory anyway: computed where it is used.
+  /// A cheap function of at most one large tensor that is in memory anyway: computed where it is used. Small ones (a mean per
+  /// row) cost next to nothing to read again.
   bool recomputable(NodeId n) const {
     int cost = 0;
     std::vector<NodeId> tensors;
-    return cheap_tree(n, cost, tensors, 0) && cost <= kCheap && tensors.size() <= 1 && state_.users[n].size() > 1;
+    return cheap_tree(n, n, cost, tensors, 0) && cost <= kCheap && tensors.size() <= 1 && state_.users[n].size() > 1;
   }
-  bool cheap_tree(NodeId n, int& cost, std::vector<NodeId>& tensors, int depth) const {
+  /// Needed by recomputed values alone: x - mean below (x - mean) * deviation.
+  bool is_part_of_recomputed(NodeId n) const {
+    const auto recomputed = [&](NodeId user) {
+      return state_.transparent[user] && graph_.node(user).op->kind == OpKind::Pointwise;
+    };
+    return graph_.node(n).op->kind == OpKind::Pointwise && !state_.users[n].empty() &&
+           std::ranges::all_of(state_.users[n], recomputed);
+  }
+  bool cheap_tree(NodeId root, NodeId n, int& cost, std::vector<NodeId>& tensors, int depth) const {
     const Node& node = graph_.node(n);
     if (state_.is_literal(n) || node.op->kind == OpKind::Index) return true;
     const bool anchor = node.op->kind == OpKind::Product || node.op->kind == OpKind::Reduce;
-    const bool stored = node.op->kind == OpKind::Leaf || state_.external[n] || (anchor && state_.users[n].size() > 1);
+    // What another segment computes reaches this one through memory.
+    const bool stored = node.op->kind == OpKind::Leaf || state_.external[n] || (anchor && state_.users[n].size() > 1) ||
+                        node.segment != graph_.node(root).segment;
     if (depth > 0 && stored) {
-      if (node.results[0].shape.elements() > 1 && std::ranges::find(tensors, n) == tensors.end()) tensors.push_back(n);
+      const bool large = node.results[0].shape.elements() > graph_.node(root).results[0].shape.elements() / kSmallPart;
+      if (node.results[0].shape.elements() > 1 && large && std::ranges::find(tensors, n) == tensors.end()) tensors.push_back(n);
       return true;
     }
     if (node.op->kind != OpKind::Pointwise || depth > 4) return false;
     cost += node.op->pointwise.cost;
     if (cost > kCheap) return false;
-    return std::ranges::all_of(node.inputs, [&](ValueId v) { return cheap_tree(v.node, cost, tensors, depth + 1); });
+    return std::ranges::all_of(node.inputs, [&](ValueId v) { return cheap_tree(root, v.node, cost, tensors, depth + 1); });
   }
 
   // ---- clusters

@@ -1,6 +1,7 @@
 #include "compile/index_map.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/fail.h"
@@ -9,16 +10,6 @@ namespace aeshna {
 
 bool AffineExpr::is_constant() const {
   return std::ranges::all_of(coefficient, [](std::int64_t c) { return c == 0; });
-}
-
-std::optional<std::uint32_t> AffineExpr::single_dim() const {
-  std::optional<std::uint32_t> found;
-  for (std::uint32_t j = 0; j < coefficient.size(); ++j) {
-    if (coefficient[j] == 0) continue;
-    if (found) return std::nullopt;
-    found = j;
-  }
-  return found;
 }
 
 IndexMap identity_map(std::size_t space_rank, std::size_t first, std::size_t count) {
@@ -32,15 +23,11 @@ IndexMap identity_map(std::size_t space_rank, std::size_t first, std::size_t cou
   return map;
 }
 
-namespace {
-
 AffineExpr zero_expr(std::size_t space_rank) {
   AffineExpr e;
   e.coefficient.assign(space_rank, 0);
   return e;
 }
-
-}  // namespace
 
 IndexMap map_broadcast(const IndexMap& result, const Shape& result_shape, const Shape& operand_shape) {
   IndexMap map;
@@ -70,34 +57,57 @@ IndexMap map_slice(const IndexMap& result, std::span<const std::int64_t> starts,
   return map;
 }
 
-std::optional<GuardedMap> map_pad(const IndexMap& result, std::span<const std::int64_t> before, const Shape& source_shape,
-                                  std::span<const std::int64_t> extents) {
+IndexMap map_flip(const IndexMap& result, std::span<const std::int64_t> axes, const Shape& shape) {
+  IndexMap map = result;
+  for (const std::int64_t axis : axes) {
+    AffineExpr& e = map.axes[static_cast<std::size_t>(axis)];
+    for (auto& c : e.coefficient) c = -c;
+    e.offset = shape[static_cast<int>(axis)] - 1 - e.offset;
+  }
+  return map;
+}
+
+IndexMap map_windows(const IndexMap& result, std::span<const std::int64_t> strides, std::span<const std::int64_t> dilations) {
+  IndexMap map = result;
+  const std::size_t first = map.axes.size() - 2 * strides.size();
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    AffineExpr& e = map.axes[first + i];
+    const AffineExpr& position = map.axes[first + strides.size() + i];
+    for (std::size_t j = 0; j < e.coefficient.size(); ++j)
+      e.coefficient[j] = e.coefficient[j] * strides[i] + position.coefficient[j] * dilations[i];
+    e.offset = e.offset * strides[i] + position.offset * dilations[i];
+  }
+  map.axes.resize(first + strides.size());
+  return map;
+}
+
+GuardedMap map_pad(const IndexMap& result, std::span<const std::int64_t> before, const Shape& source_shape,
+                   std::span<const std::int64_t> extents) {
   GuardedMap out;
   out.map = result;
   for (std::size_t d = 0; d < out.map.axes.size(); ++d) {
     AffineExpr& e = out.map.axes[d];
     e.offset -= before[d];
     const std::int64_t extent = source_shape[static_cast<int>(d)];
-    if (e.is_constant()) {
-      if (e.offset < 0 || e.offset >= extent) out.never = true;
-      continue;
-    }
     // Range of the expression over the whole space: no guard is needed when it never leaves the source.
     std::int64_t low = e.offset, high = e.offset;
+    std::vector<Access::Guard::Term> terms;
     for (std::size_t j = 0; j < extents.size(); ++j) {
+      if (e.coefficient[j] == 0) continue;
+      terms.push_back({static_cast<std::uint32_t>(j), e.coefficient[j]});
       const std::int64_t reach = e.coefficient[j] * std::max<std::int64_t>(extents[j] - 1, 0);
       (reach < 0 ? low : high) += reach;
     }
     if (low >= 0 && high < extent) continue;
-    const auto dim = e.single_dim();
-    if (!dim) return std::nullopt;
-    const std::int64_t c = e.coefficient[*dim];
-    if (c <= 0) return std::nullopt;  // negative strides never arise from the vocabulary
-    // 0 <= c x + o < extent
-    const std::int64_t first = e.offset >= 0 ? 0 : ceil_div(-e.offset, c);
-    const std::int64_t last = extent - e.offset <= 0 ? 0 : ceil_div(extent - e.offset, c);
-    if (first >= last) out.never = true;
-    out.guards.push_back({*dim, first, std::max(first, last)});
+    if (high < 0 || low >= extent) out.never = true;
+    std::int64_t from = -e.offset, to = extent - e.offset;  // of the terms' sum
+    if (terms.size() == 1 && terms[0].coefficient > 0) {    // of the coordinate itself
+      const std::int64_t c = std::exchange(terms[0].coefficient, 1);
+      from = from <= 0 ? 0 : ceil_div(from, c);
+      to = to <= 0 ? 0 : ceil_div(to, c);
+    }
+    if (from >= to) out.never = true;
+    out.guards.emplace_back(std::move(terms), from, std::max(from, to));
   }
   return out;
 }

@@ -15,8 +15,6 @@ struct AffineExpr {
   std::vector<std::int64_t> coefficient;
   std::int64_t offset = 0;
   bool is_constant() const;
-  /// The only dimension with a nonzero coefficient; nullopt when there are none or several.
-  std::optional<std::uint32_t> single_dim() const;
   friend bool operator==(const AffineExpr&, const AffineExpr&) = default;
 };
 
@@ -33,6 +31,9 @@ struct SplitRequest {
   std::int64_t inner;
 };
 
+/// The constant 0.
+AffineExpr zero_expr(std::size_t space_rank);
+
 /// axes[i] = x[first + i].
 IndexMap identity_map(std::size_t space_rank, std::size_t first, std::size_t count);
 
@@ -41,14 +42,20 @@ IndexMap map_broadcast(const IndexMap& result, const Shape& result_shape, const 
 IndexMap map_permute(const IndexMap& result, std::span<const std::int64_t> axes);
 IndexMap map_slice(const IndexMap& result, std::span<const std::int64_t> starts, std::span<const std::int64_t> steps);
 
+/// Coordinates of `axes` run backwards.
+IndexMap map_flip(const IndexMap& result, std::span<const std::int64_t> axes, const Shape& shape);
+/// Source of a view of windows: result axes are those of the source, the last ones counting windows, then the positions in a
+/// window; source = window * stride + position * dilation. The source is the padded tensor: map_pad follows.
+IndexMap map_windows(const IndexMap& result, std::span<const std::int64_t> strides, std::span<const std::int64_t> dilations);
+
 struct GuardedMap {
   IndexMap map;                       ///< shifted, without the new guards
   std::vector<Access::Guard> guards;  ///< where the source exists
   bool never = false;                 ///< no coordinate is inside
 };
-/// Source of `pad` (or of one part of a concat with `before` = its start): nullopt when a guard is not a range of one dimension.
-std::optional<GuardedMap> map_pad(const IndexMap& result, std::span<const std::int64_t> before, const Shape& source_shape,
-                                  std::span<const std::int64_t> extents);
+/// Source of `pad` (or of one part of a concat with `before` = its start).
+GuardedMap map_pad(const IndexMap& result, std::span<const std::int64_t> before, const Shape& source_shape,
+                   std::span<const std::int64_t> extents);
 
 /// Source of a reshape. Nullopt when the map cannot be expressed; then `split`, if set, says which split of the space would help.
 std::optional<IndexMap> map_reshape(const IndexMap& result, const Shape& result_shape, const Shape& source_shape,

@@ -6,7 +6,9 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/half.h"
-#include "compile/plan.h"
+#include "compile/kernel_simplify.h"
+#include "ir/access.h"
+#include "ir/device_types.h"
 
 namespace aeshna {
 
@@ -52,7 +54,8 @@ bool keeps_precision(std::string_view op) {
 
 /// Thrown inside the builder only: the space must be refined, or the cluster is no kernel.
 struct Restart {
-  SplitRequest split;
+  SplitRequest split;     ///< of a dimension of the main space, or
+  bool contracted = false;  ///< of the contracted extents
 };
 
 struct Builder {
@@ -63,7 +66,9 @@ struct Builder {
   NodeId base = 0;                      ///< node whose domain is the kernel's space
   std::vector<std::int64_t> extents;    ///< of the main space
   std::vector<AffineExpr> domain;       ///< one expression per axis of the base domain
-  std::size_t batch_rank = 0;           ///< Matmul: leading dimensions of the space before M and N
+  Contraction contraction;              ///< Matmul: of the base
+  std::vector<std::int64_t> k_extents;  ///< Matmul: the contracted extents, and
+  std::vector<AffineExpr> k_domain;     ///< one expression of them per axis k of the contraction
   std::optional<NodeId> widest;         ///< transparent node that brings in the most operands: the one to store if there are too many
 
   /// One body under construction.
@@ -205,7 +210,7 @@ struct Builder {
       case OpKind::Pointwise:
         return evaluate_pointwise(context, node, map);
       case OpKind::Movement:
-        return evaluate_movement(context, value.node, node, map);
+        return evaluate_movement(context, node, map);
       case OpKind::Index:
         return push_index(context, map.axes[static_cast<std::size_t>(node.attrs.get<std::int64_t>("axis"))]);
       case OpKind::Random:
@@ -262,15 +267,18 @@ struct Builder {
       all = all ? push_op(context, "logical_and", DType::boolean, {*all, condition}) : condition;
     };
     for (const auto& guard : guards) {
-      AffineExpr x;
-      x.coefficient.assign(context.extents->size(), 0);
-      x.coefficient[guard.dim] = 1;
-      const std::uint32_t index = push_index(context, x);
-      if (guard.low > 0) {
+      AffineExpr sum = zero_expr(context.extents->size());
+      std::int64_t low = 0, high = 0;  // that the sum reaches
+      for (const auto& [dim, coefficient] : guard.terms) {
+        sum.coefficient[dim] = coefficient;
+        (coefficient < 0 ? low : high) += coefficient * ((*context.extents)[dim] - 1);
+      }
+      const std::uint32_t index = push_index(context, sum);
+      if (guard.low > low) {
         require(push_op(context, "greater_equal", DType::boolean,
                         {index, push_literal(context, static_cast<double>(guard.low), DType::i32)}));
       }
-      if (guard.high < (*context.extents)[guard.dim]) {
+      if (guard.high <= high) {
         require(push_op(context, "less", DType::boolean,
                         {index, push_literal(context, static_cast<double>(guard.high), DType::i32)}));
       }
@@ -291,7 +299,7 @@ struct Builder {
     return map_slice(map, start, step);
   }
 
-  std::uint32_t evaluate_movement(Context& context, NodeId self, const Node& node, const IndexMap& map) {
+  std::uint32_t evaluate_movement(Context& context, const Node& node, const IndexMap& map) {
     const ValueId source = node.inputs[0];
     const Shape& shape = node.results[0].shape;
     switch (node.op->movement) {
@@ -306,15 +314,24 @@ struct Builder {
         std::optional<SplitRequest> split;
         const auto source_map = map_reshape(map, shape, graph.type(source).shape, *context.extents, split);
         if (source_map) return evaluate(context, source, *source_map);
-        const bool rows = kernel.kind == FusedKernel::Kind::Matmul && split && split->dim >= batch_rank;
-        if (split && !rows) throw Restart{*split};
+        if (split) throw restart(context, *split);
         give_up("a reshape of a computed value has no affine index map", source_to_materialise(source.node));
       }
       case MovementKind::Pad: {
         const auto& before = node.attrs.get<std::vector<std::int64_t>>("before");
         const auto padded = map_pad(map, before, graph.type(source).shape, *context.extents);
-        if (!padded) give_up("padding seen through a merged dimension", culprit(self, node));
-        return guarded(context, source, *padded, node.attrs.get<double>("value"), node.results[0].dtype);
+        return guarded(context, source, padded, node.attrs.get<double>("value"), node.results[0].dtype);
+      }
+      case MovementKind::Flip:
+        return evaluate(context, source, map_flip(map, node.attrs.get<std::vector<std::int64_t>>("axes"), shape));
+      case MovementKind::Windows: {
+        const auto& strides = node.attrs.get<std::vector<std::int64_t>>("stride");
+        const IndexMap windows = map_windows(map, strides, node.attrs.get<std::vector<std::int64_t>>("dilation"));
+        std::vector<std::int64_t> before(windows.axes.size() - strides.size(), 0);
+        const auto& listed = node.attrs.get<std::vector<std::int64_t>>("before");
+        before.insert(before.end(), listed.begin(), listed.end());
+        const auto padded = map_pad(windows, before, graph.type(source).shape, *context.extents);
+        return guarded(context, source, padded, node.attrs.get<double>("value"), node.results[0].dtype);
       }
       case MovementKind::Concat: {
         const auto axis = static_cast<std::size_t>(node.attrs.get<std::int64_t>("axis"));
@@ -327,13 +344,12 @@ struct Builder {
           std::vector<std::int64_t> before(map.axes.size(), 0);
           before[axis] = start;
           const auto shifted = map_pad(map, before, part, *context.extents);
-          if (!shifted) give_up("concatenation seen through a merged dimension", culprit(self, node));
-          if (shifted->never) continue;
-          IndexMap part_map = shifted->map;
-          part_map.guards.insert(part_map.guards.end(), shifted->guards.begin(), shifted->guards.end());
+          if (shifted.never) continue;
+          IndexMap part_map = shifted.map;
+          part_map.guards.insert(part_map.guards.end(), shifted.guards.begin(), shifted.guards.end());
           const std::uint32_t part_value = evaluate(context, node.inputs[i], part_map);
           result = result ? push_op(context, "select", context.body->instrs[part_value].dtype,
-                                    {push_inside(context, shifted->guards), part_value, *result})
+                                    {push_inside(context, shifted.guards), part_value, *result})
                           : part_value;
         }
         return result ? *result : push_literal(context, 0, compute_dtype(node.results[0].dtype));
@@ -352,15 +368,14 @@ struct Builder {
     return node;
   }
 
-  /// What to put in memory when the space was split under a guarded movement node: the node; or, in its own kernel, the value
-  /// behind it whose reshape asked for the split.
-  std::optional<NodeId> culprit(NodeId self, const Node& node) const {
-    if (!inside(self)) return self;
-    for (const ValueId input : node.inputs) {
-      const NodeId source = source_to_materialise(input.node);
-      if (state.transparent[source]) return source;
-    }
-    return std::nullopt;
+  /// A split of a dimension of the context's space is one of the main space or of the contracted extents.
+  Restart restart(const Context& context, SplitRequest split) const {
+    if (context.body == &kernel.body) return {split};
+    const std::size_t rows = rank() - kernel.row_rank - kernel.column_rank;
+    const std::size_t k = context.body == &kernel.a ? rows + kernel.row_rank : rows;
+    if (split.dim < k) return {split};
+    if (split.dim < k + k_extents.size()) return {{static_cast<std::uint32_t>(split.dim - k), split.inner}, true};
+    return {{static_cast<std::uint32_t>(split.dim - k_extents.size() + kernel.row_rank), split.inner}};
   }
 
   std::uint32_t guarded(Context& context, ValueId source, const GuardedMap& padded, double fill, DType dtype) {
@@ -447,51 +462,74 @@ struct Builder {
 
   // ---- the kernel
 
-  /// Space of the base's domain: outer dimensions first, extents of 1 dropped.
+  /// Space of the base's domain: outer dimensions first, then inner ones; of a product batch, rows, columns. Extents of 1 are
+  /// dropped, but a product has at least one row and one column dimension.
   void start_space() {
     const Node& node = graph.node(base);
-    const bool reduction = kernel.kind == FusedKernel::Kind::Reduction;
+    const bool reduction = kernel.kind == FusedKernel::Kind::Reduction, matmul = kernel.kind == FusedKernel::Kind::Matmul;
     const Shape shape = reduction ? graph.type(node.inputs[0]).shape : node.results[0].shape;
-    std::vector<bool> inner(static_cast<std::size_t>(shape.rank()), false);
+    std::vector<std::size_t> part(static_cast<std::size_t>(shape.rank()), 0);  // which part of the space an axis belongs to
     if (reduction) {
-      for (const std::int64_t axis : node.attrs.get<std::vector<std::int64_t>>("axes")) inner[static_cast<std::size_t>(axis)] = true;
+      for (const std::int64_t axis : node.attrs.get<std::vector<std::int64_t>>("axes")) part[static_cast<std::size_t>(axis)] = 1;
     }
-    const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
-    extents.clear();
-    std::vector<int> dim_of(static_cast<std::size_t>(shape.rank()), -1);
-    for (const bool pass : {false, true}) {
-      for (int d = 0; d < shape.rank(); ++d) {
-        if (inner[static_cast<std::size_t>(d)] != pass) continue;
-        if (shape[d] == 1 && !(matmul && d >= shape.rank() - 2)) continue;
-        dim_of[static_cast<std::size_t>(d)] = static_cast<int>(extents.size());
-        extents.push_back(shape[d]);
+    if (matmul) {
+      const std::array operands{graph.type(node.inputs[0]), graph.type(node.inputs[1])};
+      contraction = node.op->contraction(node, operands);
+      for (std::size_t d = 0; d < part.size(); ++d) part[d] = static_cast<std::size_t>(contraction.roles[d]);
+    }
+    std::array<std::uint32_t, 3> ranks{};
+    std::vector<std::optional<std::size_t>> dim_of(part.size());
+    for (std::size_t p = 0; p < ranks.size(); ++p) {
+      for (std::size_t d = 0; d < part.size(); ++d) {
+        if (part[d] != p || shape[static_cast<int>(d)] == 1) continue;
+        dim_of[d] = extents.size();
+        extents.push_back(shape[static_cast<int>(d)]);
+        ++ranks[p];
       }
-      if (!pass) kernel.outer_rank = static_cast<std::uint32_t>(extents.size());
+      if (matmul && p > 0 && ranks[p] == 0) {
+        extents.push_back(1);
+        ++ranks[p];
+      }
     }
-    domain.clear();
-    for (int d = 0; d < shape.rank(); ++d) {
-      AffineExpr e;
-      e.coefficient.assign(extents.size(), 0);
-      if (dim_of[static_cast<std::size_t>(d)] >= 0) e.coefficient[static_cast<std::size_t>(dim_of[static_cast<std::size_t>(d)])] = 1;
-      domain.push_back(std::move(e));
+    kernel.outer_rank = ranks[0];
+    for (const auto& dim : dim_of) {
+      domain.push_back(zero_expr(rank()));
+      if (dim) domain.back().coefficient[*dim] = 1;
     }
-    batch_rank = matmul ? extents.size() - 2 : 0;
+    if (!matmul) return;
+    kernel.outer_rank = rank();
+    kernel.row_rank = ranks[1];
+    kernel.column_rank = ranks[2];
+    for (const std::int64_t extent : contraction.k) {
+      if (extent != 1) k_extents.push_back(extent);
+    }
+    if (k_extents.empty()) k_extents.push_back(1);
+    std::size_t next = 0;
+    for (const std::int64_t extent : contraction.k) {
+      k_domain.push_back(zero_expr(k_extents.size()));
+      if (extent != 1) k_domain.back().coefficient[next++] = 1;
+    }
+    kernel.k = points_of(k_extents);
   }
 
-  void split_space(const SplitRequest& split) {
+  void split_space(const Restart& request) {
+    const auto& [split, contracted] = request;
+    auto& list = contracted ? k_extents : extents;
     const std::size_t j = split.dim;
-    if (kernel.kind == FusedKernel::Kind::Matmul && j >= batch_rank) give_up("a product's rows or columns would be split");
     const auto at = [&](auto& v) { return v.begin() + static_cast<std::ptrdiff_t>(j); };
-    for (auto& e : domain) {
+    for (auto& e : contracted ? k_domain : domain) {
       const std::int64_t c = e.coefficient[j];
       *at(e.coefficient) = c * split.inner;
       e.coefficient.insert(at(e.coefficient) + 1, c);
     }
-    *at(extents) = extents[j] / split.inner;
-    extents.insert(at(extents) + 1, split.inner);
-    if (j < kernel.outer_rank) ++kernel.outer_rank;
-    if (kernel.kind == FusedKernel::Kind::Matmul) ++batch_rank;
-    if (extents.size() > 24) give_up("too many dimensions");
+    if (!contracted) {
+      const std::size_t rows = rank() - kernel.row_rank - kernel.column_rank;
+      if (kernel.kind == FusedKernel::Kind::Matmul && j >= rows) ++(j < rows + kernel.row_rank ? kernel.row_rank : kernel.column_rank);
+      if (j < kernel.outer_rank) ++kernel.outer_rank;
+    }
+    *at(list) = list[j] / split.inner;
+    list.insert(at(list) + 1, split.inner);
+    if (list.size() > 24) give_up("too many dimensions");
   }
 
   /// Where a stored node lies in the space, and whether once per outer index only: by its shape, or as a reshape of the domain.
@@ -549,135 +587,50 @@ struct Builder {
     if (!any) give_up("nothing is stored");
   }
 
+  /// `e`, a function of the main space, in the space of operand `side`, which sees `first` dimensions of it before the
+  /// contracted ones and those from `after` on behind them.
+  AffineExpr in_operand(const AffineExpr& e, std::size_t first, std::size_t after) const {
+    AffineExpr result;
+    result.offset = e.offset;
+    result.coefficient.assign(e.coefficient.begin(), e.coefficient.begin() + static_cast<std::ptrdiff_t>(first));
+    result.coefficient.insert(result.coefficient.end(), k_extents.size(), 0);
+    result.coefficient.insert(result.coefficient.end(), e.coefficient.begin() + static_cast<std::ptrdiff_t>(after), e.coefficient.end());
+    return result;
+  }
+
   void build_operands() {
     const Node& node = graph.node(base);
-    const Shape& result = node.results[0].shape;
-    const bool transpose[2] = {node.attrs.get_or<bool>("transpose_a", false), node.attrs.get_or<bool>("transpose_b", false)};
-    const Shape& a_shape = graph.type(node.inputs[0]).shape;
-    kernel.k = transpose[0] ? a_shape[a_shape.rank() - 2] : a_shape[a_shape.rank() - 1];
-    for (int side = 0; side < 2; ++side) {
-      const Shape& shape = graph.type(node.inputs[static_cast<std::size_t>(side)]).shape;
-      // Space of a: batch ++ {M, K}; of b: batch ++ {K, N}.
-      std::vector<std::int64_t> space(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(batch_rank));
-      const std::int64_t m = result[result.rank() - 2], n = result[result.rank() - 1];
-      space.push_back(side == 0 ? m : kernel.k);
-      space.push_back(side == 0 ? kernel.k : n);
-      IndexMap map;
-      const int lead = result.rank() - shape.rank();
-      for (int d = 0; d < shape.rank() - 2; ++d) {
-        AffineExpr e{std::vector<std::int64_t>(space.size(), 0), 0};
-        if (shape[d] != 1) {
-          e = domain[static_cast<std::size_t>(d + lead)];
-        }
-        map.axes.push_back(std::move(e));
-      }
-      for (std::size_t i = 0; i < 2; ++i) {
-        AffineExpr e{std::vector<std::int64_t>(space.size(), 0), 0};
-        e.coefficient[batch_rank + (transpose[side] ? 1 - i : i)] = 1;
-        map.axes.push_back(std::move(e));
-      }
+    const std::size_t rows = rank() - kernel.row_rank - kernel.column_rank, columns = rows + kernel.row_rank;
+    for (std::size_t side = 0; side < 2; ++side) {
       Body& body = side == 0 ? kernel.a : kernel.b;
-      Context context{&body, &space, {}};
-      const std::uint32_t value = evaluate(context, node.inputs[static_cast<std::size_t>(side)], map);
-      if (value + 1 != body.instrs.size()) {
-        give_up("a product's operand is not its last instruction");
-      }
-    }
-  }
-
-  // ---- simplification of the finished kernel
-
-  /// Accesses of the main body.
-  template <class F>
-  void each_access(F visit) {
-    for (Instr& instr : kernel.body.instrs) {
-      if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) visit(instr.access);
-    }
-    for (Store& store : kernel.body.stores) visit(store.access);
-  }
-
-  /// Dimensions j and j + 1 become one wherever every access is linear over the pair.
-  void merge_dimensions() {
-    if (kernel.kind == FusedKernel::Kind::Matmul) return merge_batch();
-    for (std::size_t j = 0; j + 1 < extents.size();) {
-      bool ok = j + 1 != kernel.outer_rank || kernel.kind != FusedKernel::Kind::Reduction;
-      for (const Instr& instr : kernel.body.instrs) {
-        if (instr.kind == Instr::Kind::Index && (instr.dim == j || instr.dim == j + 1)) ok = false;
-      }
-      each_access([&](const Access& access) {
-        if (j + 1 >= access.strides.size()) {  // outer store: only outer dimensions
-          if (j < access.strides.size()) ok = false;
-          return;
-        }
-        if (access.strides[j] != access.strides[j + 1] * extents[j + 1]) ok = false;
-        for (const auto& guard : access.guards) {
-          if (guard.dim == j || guard.dim == j + 1) ok = false;
-        }
-      });
-      if (!ok) {
-        ++j;
-        continue;
-      }
-      const auto index = static_cast<std::ptrdiff_t>(j);
-      each_access([&](Access& access) {
-        if (j + 1 < access.strides.size()) access.strides.erase(access.strides.begin() + index);
-        for (auto& guard : access.guards) guard.dim -= guard.dim > j ? 1 : 0;
-      });
-      for (Instr& instr : kernel.body.instrs) {
-        if (instr.kind == Instr::Kind::Index && instr.dim > j) --instr.dim;
-      }
-      extents[j + 1] *= extents[j];
-      extents.erase(extents.begin() + index);
-      if (j < kernel.outer_rank) --kernel.outer_rank;
-    }
-  }
-
-  /// A batch dimension over which B is constant becomes rows of A (a linear layer over [batch, time, in]); other batch
-  /// dimensions merge pairwise.
-  void merge_batch() {
-    // Dimension j merges into j + 1 of the main space and of `a`; of `b` too, or disappears there when it merges into the rows.
-    const auto erase_dim = [&](std::size_t j) {
-      const auto index = static_cast<std::ptrdiff_t>(j);
-      for (Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
-        const auto fix = [&](Access& access) {
-          access.strides.erase(access.strides.begin() + index);
-          for (auto& guard : access.guards) guard.dim -= guard.dim > j ? 1 : 0;
-        };
-        for (Instr& instr : body->instrs) {
-          if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) fix(instr.access);
-          if (instr.kind == Instr::Kind::Index && instr.dim > j) --instr.dim;
-        }
-        for (Store& store : body->stores) fix(store.access);
-      }
-      extents[j + 1] *= extents[j];
-      extents.erase(extents.begin() + index);
-      --batch_rank;
-    };
-    const auto mergeable = [&](std::size_t j, bool rows) {
-      bool ok = true;
-      for (const Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
-        const bool constant = rows && body == &kernel.b;
-        const auto check = [&](const Access& access) {
-          if (constant ? access.strides[j] != 0 : access.strides[j] != access.strides[j + 1] * extents[j + 1]) ok = false;
-          for (const auto& guard : access.guards) {
-            if (guard.dim == j || (!constant && guard.dim == j + 1)) ok = false;
+      body.k = k_extents;
+      const std::size_t first = side == 0 ? columns : rows, after = side == 0 ? rank() : columns;
+      std::vector<std::int64_t> space(extents.begin(), extents.begin() + static_cast<std::ptrdiff_t>(first));
+      space.insert(space.end(), k_extents.begin(), k_extents.end());
+      space.insert(space.end(), extents.begin() + static_cast<std::ptrdiff_t>(after), extents.end());
+      IndexMap map;
+      for (const Contraction::Index& index : contraction.operands[side]) {
+        AffineExpr sum = zero_expr(space.size());
+        sum.offset = index.offset;
+        for (const auto& [axis, coefficient] : index.terms) {
+          const bool contracted = axis >= domain.size();
+          AffineExpr e = zero_expr(space.size());
+          if (contracted) {
+            const AffineExpr& k = k_domain[axis - domain.size()];
+            std::ranges::copy(k.coefficient, e.coefficient.begin() + static_cast<std::ptrdiff_t>(first));
+          } else {
+            e = in_operand(domain[axis], first, after);
           }
-        };
-        for (const Instr& instr : body->instrs) {
-          if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) check(instr.access);
-          if (instr.kind == Instr::Kind::Index && (instr.dim == j || (!constant && instr.dim == j + 1))) ok = false;
+          for (std::size_t j = 0; j < space.size(); ++j) sum.coefficient[j] += coefficient * e.coefficient[j];
         }
-        for (const Store& store : body->stores) check(store.access);
+        map.axes.push_back(std::move(sum));
       }
-      return ok;
-    };
-    while (batch_rank > 0 && mergeable(batch_rank - 1, true)) erase_dim(batch_rank - 1);
-    for (std::size_t j = 0; j + 1 < batch_rank;) {
-      if (mergeable(j, false)) {
-        erase_dim(j);
-      } else {
-        ++j;
-      }
+      Context context{&body, &space, {}};
+      const ValueId operand = node.inputs[side];
+      const Shape& shape = graph.type(operand).shape;
+      const GuardedMap inside = map_pad(map, std::vector<std::int64_t>(map.axes.size(), 0), shape, space);
+      const std::uint32_t value = guarded(context, operand, inside, 0, graph.type(operand).dtype);
+      if (value + 1 != body.instrs.size()) give_up("a product's operand is not its last instruction");
     }
   }
 
@@ -846,15 +799,15 @@ struct Builder {
         build_body();
         break;
       } catch (const Restart& restart) {
-        split_space(restart.split);
+        split_space(restart);
       }
     }
     if (kernel.operands.size() > state.caps.max_storage_buffers) {
       give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers), widest);
     }
-    merge_dimensions();
+    kernel.space = std::move(extents);
+    merge_dimensions(kernel);
     tie_in_place();
-    kernel.space = extents;
     return std::move(kernel);
   }
 };

@@ -17,8 +17,14 @@ std::string list(std::span<const std::int64_t> values) {
 std::string access(const Access& a) {
   std::string text = list(a.strides);
   if (a.offset != 0) text += std::format(" + {}", a.offset);
-  for (const Access::Guard& guard : a.guards)
-    text += std::format(" if {} <= x{} < {}", guard.low, guard.dim, guard.high);
+  for (const Access::Guard& guard : a.guards) {
+    text += std::format(" if {} <= ", guard.low);
+    for (std::size_t i = 0; i < guard.terms.size(); ++i) {
+      const auto& [dim, coefficient] = guard.terms[i];
+      text += std::format("{}{}x{}", i == 0 ? "" : " + ", coefficient == 1 ? "" : std::format("{} ", coefficient), dim);
+    }
+    text += std::format(" < {}", guard.high);
+  }
   if (!a.guards.empty()) text += std::format(" else {}", a.fill);
   return text;
 }
@@ -70,7 +76,11 @@ std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
   std::string text = std::format("{} {} over {}", kSegments[static_cast<std::size_t>(kernel.segment)],
                                  kKinds[static_cast<std::size_t>(kernel.kind)], list(kernel.space));
   if (kernel.kind == FusedKernel::Kind::Reduction) text += std::format(", outer {}", kernel.outer_rank);
-  if (kernel.kind == FusedKernel::Kind::Matmul) text += std::format(", k {}", kernel.k);
+  if (kernel.kind == FusedKernel::Kind::Matmul) {
+    text += std::format(", {} row and {} column dimensions, k {}", kernel.row_rank, kernel.column_rank, kernel.k);
+    if (!kernel.a.k.empty()) text += " = " + list(kernel.a.k) + " of a";
+    if (!kernel.b.k.empty()) text += " = " + list(kernel.b.k) + " of b";
+  }
   text += "\n  nodes";
   for (const NodeId id : kernel.nodes) text += std::format(" %{}={}", id, graph.node(id).op->name);
   text += "\n";

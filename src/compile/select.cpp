@@ -6,10 +6,11 @@
 #include <format>
 #include <limits>
 #include <numeric>
+#include <optional>
 
-#include "base/checked.h"
 #include "base/fail.h"
 #include "compile/stages.h"
+#include "ir/access.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
 
@@ -22,77 +23,56 @@ struct Window {
   bool empty() const { return low > high; }
 };
 
-/// Extents of the space in which each body of a kernel is evaluated.
-std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body) {
-  std::vector<std::int64_t> space = kernel.space;
-  if (&body == &kernel.a) space.back() = kernel.k;
-  if (&body == &kernel.b) space[space.size() - 2] = kernel.k;
-  return space;
-}
-
-void widen(Window& window, const Access& access, std::span<const std::int64_t> space) {
-  std::int64_t low = access.offset, high = access.offset;
-  for (std::size_t d = 0; d < access.strides.size(); ++d) {
-    std::int64_t first = 0, last = space[d] - 1;
-    for (const auto& guard : access.guards) {
-      if (guard.dim == d) {
-        first = std::max(first, guard.low);
-        last = std::min(last, guard.high - 1);
-      }
-    }
-    if (first > last) return;  // nothing is touched
-    const std::int64_t at_first = checked_mul(access.strides[d], first, "operand offset");
-    const std::int64_t at_last = checked_mul(access.strides[d], last, "operand offset");
-    low = checked_add(low, std::min(at_first, at_last), "operand offset");
-    high = checked_add(high, std::max(at_first, at_last), "operand offset");
-  }
-  window.low = std::min(window.low, low);
-  window.high = std::max(window.high, high);
-}
-
-template <class Kernel, class Visit>
-void each_access(Kernel& kernel, Visit visit) {
-  for (auto* body : {&kernel.a, &kernel.b, &kernel.body}) {
-    for (auto& instr : body->instrs) {
-      if (instr.kind == Instr::Kind::Load) visit(*body, instr.operand, instr.access);
-    }
-    for (auto& store : body->stores) visit(*body, store.operand, store.access);
-  }
-}
-
 std::vector<Window> windows(const FusedKernel& kernel) {
   std::vector<Window> result(kernel.operands.size());
   each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
-    const bool is_a = &body == &kernel.a, is_b = &body == &kernel.b;
-    widen(result[operand], access, is_a || is_b ? body_space(kernel, body) : kernel.space);
+    if (const auto touched = reach(access, body_space(kernel, body))) {
+      result[operand].low = std::min(result[operand].low, touched->low);
+      result[operand].high = std::max(result[operand].high, touched->high);
+    }
   });
   return result;
+}
+
+/// Where dimension `dim` of the main space is in the space of `body`; nullopt when the body does not see it.
+std::optional<std::size_t> dim_in_body(const FusedKernel& kernel, const Body& body, std::size_t dim) {
+  if (&body == &kernel.body || kernel.kind != FusedKernel::Kind::Matmul) return dim;
+  const std::size_t rows = batch_rank(kernel), columns = rows + kernel.row_rank;
+  if (&body == &kernel.a) return dim < columns ? std::optional(dim) : std::nullopt;
+  if (dim < rows) return dim;
+  if (dim < columns) return std::nullopt;
+  return dim - kernel.row_rank + std::max<std::size_t>(body.k.size(), 1);
 }
 
 /// Rows [start, start + count) of dimension `dim` of the main space.
 FusedKernel rows_of(const FusedKernel& kernel, std::size_t dim, std::int64_t start, std::int64_t count) {
   FusedKernel part = kernel;
-  const std::size_t batch = kernel.space.size() - 2;  // Matmul only
-  const bool matmul = kernel.kind == FusedKernel::Kind::Matmul;
+  part.space[dim] = count;
   for (Body* body : {&part.a, &part.b, &part.body}) {
-    if (matmul && body == &part.a && dim == batch + 1) continue;  // columns: a is untouched
-    if (matmul && body == &part.b && dim == batch) continue;      // rows: b is untouched
+    const auto own = dim_in_body(part, *body, dim);
+    if (!own) continue;
+    const auto space = body_space(part, *body);
     const auto shift = [&](Access& access) {
-      if (dim >= access.strides.size()) return;
-      access.offset += access.strides[dim] * start;
+      if (*own >= access.strides.size()) return;
+      access.offset += access.strides[*own] * start;
       for (auto& guard : access.guards) {
-        if (guard.dim != dim) continue;
-        guard.low = std::clamp<std::int64_t>(guard.low - start, 0, count);
-        guard.high = std::clamp<std::int64_t>(guard.high - start, 0, count);
+        const std::int64_t moved = guard.coefficient(*own) * start;
+        guard.low -= moved;
+        guard.high -= moved;
       }
+      // A guard that always holds would only be in the way of vector loads.
+      std::erase_if(access.guards, [&](const Access::Guard& guard) {
+        std::int64_t low = 0, high = 0;
+        for (const auto& [d, coefficient] : guard.terms) (coefficient < 0 ? low : high) += coefficient * (space[d] - 1);
+        return guard.low <= low && high < guard.high;
+      });
     };
     for (Instr& instr : body->instrs) {
       if (instr.kind == Instr::Kind::Load || instr.kind == Instr::Kind::Random) shift(instr.access);
-      if (instr.kind == Instr::Kind::Index && instr.dim == dim) instr.access.offset += instr.access.strides[0] * start;
+      if (instr.kind == Instr::Kind::Index && instr.dim == *own) instr.access.offset += instr.access.strides[0] * start;
     }
     for (Store& store : body->stores) shift(store.access);
   }
-  part.space[dim] = count;
   return part;
 }
 
@@ -181,7 +161,9 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
     each_access(kernel, [&](const Body& body, std::uint32_t operand, const Access& access) {
       if (operand != *worst || &body != &kernel.body) return;
       for (const auto& guard : access.guards) {
-        if (!best && guard.dim < candidates && kernel.space[guard.dim] > 1) best = guard.dim;
+        for (const auto& term : guard.terms) {
+          if (!best && term.dim < candidates && kernel.space[term.dim] > 1) best = term.dim;
+        }
       }
     });
   }

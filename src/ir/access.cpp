@@ -14,12 +14,93 @@ bool vector_access(const Access& access, std::size_t dim) {
   for (std::size_t d = 0; d < access.strides.size(); ++d) {
     if (d != dim && access.strides[d] % 4 != 0) return false;
   }
-  return std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
+  return std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.coefficient(dim) != 0; });
 }
 
 bool uniform_access(const Access& access, std::size_t dim) {
   return (dim >= access.strides.size() || access.strides[dim] == 0) &&
-         std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.dim == dim; });
+         std::ranges::none_of(access.guards, [&](const Access::Guard& guard) { return guard.coefficient(dim) != 0; });
+}
+
+std::int64_t Access::Guard::coefficient(std::size_t dim) const {
+  for (const Term& term : terms) {
+    if (term.dim == dim) return term.coefficient;
+  }
+  return 0;
+}
+
+std::size_t batch_rank(const FusedKernel& kernel) {
+  AESHNA_CHECK(kernel.kind == FusedKernel::Kind::Matmul && kernel.row_rank > 0 && kernel.column_rank > 0 &&
+               kernel.space.size() >= kernel.row_rank + kernel.column_rank);
+  return kernel.space.size() - kernel.row_rank - kernel.column_rank;
+}
+
+std::size_t product_vector_dim(const FusedKernel& kernel, bool is_a, bool along_k) {
+  const std::size_t batch = batch_rank(kernel);
+  const std::size_t k = std::max<std::size_t>((is_a ? kernel.a : kernel.b).k.size(), 1);
+  if (is_a) return batch + kernel.row_rank + (along_k ? k : 0) - 1;
+  return batch + k + (along_k ? 0 : kernel.column_rank) - 1;
+}
+
+std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body) {
+  if (&body == &kernel.body || kernel.kind != FusedKernel::Kind::Matmul) return kernel.space;
+  const auto rows = kernel.space.begin() + static_cast<std::ptrdiff_t>(batch_rank(kernel));
+  const auto columns = rows + kernel.row_rank;
+  const std::vector<std::int64_t> k = body.k.empty() ? std::vector{kernel.k} : body.k;
+  std::vector<std::int64_t> space(kernel.space.begin(), &body == &kernel.a ? columns : rows);
+  space.insert(space.end(), k.begin(), k.end());
+  if (&body == &kernel.b) space.insert(space.end(), columns, kernel.space.end());
+  return space;
+}
+
+std::optional<Reach> reach(const Access& access, std::span<const std::int64_t> space) {
+  AESHNA_CHECK(access.strides.size() <= space.size());
+  constexpr const char* kWhat = "offset of an operand";
+  struct Range {
+    std::int64_t first, last;
+  };
+  std::vector<Range> at;
+  for (std::size_t d = 0; d < access.strides.size(); ++d) at.push_back({0, space[d] - 1});
+  const auto narrow = [](Range& range, std::int64_t first, std::int64_t last) {
+    range = {std::max(range.first, first), std::min(range.last, last)};
+  };
+  for (const Access::Guard& guard : access.guards) {
+    if (guard.terms.size() == 1 && guard.terms[0].coefficient == 1 && guard.terms[0].dim < at.size())
+      narrow(at[guard.terms[0].dim], guard.low, guard.high - 1);
+  }
+  if (std::ranges::any_of(at, [](const Range& range) { return range.first > range.last; })) return std::nullopt;
+
+  Reach result{access.offset, access.offset};
+  const auto add = [&](std::int64_t stride, const Range& range) {
+    const std::int64_t first = checked_mul(range.first, stride, kWhat), last = checked_mul(range.last, stride, kWhat);
+    result.low = checked_add(result.low, std::min(first, last), kWhat);
+    result.high = checked_add(result.high, std::max(first, last), kWhat);
+  };
+  std::vector<bool> counted(at.size(), false);
+  for (const Access::Guard& guard : access.guards) {
+    if (guard.terms.size() < 2 && (guard.terms.empty() || guard.terms[0].coefficient == 1)) continue;
+    // Its sum times one stride is a part of the address: then that part lies within the guard.
+    Range sum{0, 0};
+    std::optional<std::int64_t> stride;
+    bool part = true;
+    for (const auto& [dim, coefficient] : guard.terms) {
+      part = part && dim < at.size() && !counted[dim] && access.strides[dim] % coefficient == 0 &&
+             stride.value_or(access.strides[dim] / coefficient) == access.strides[dim] / coefficient;
+      if (!part) break;
+      stride = access.strides[dim] / coefficient;
+      const std::int64_t first = at[dim].first * coefficient, last = at[dim].last * coefficient;
+      sum = {sum.first + std::min(first, last), sum.last + std::max(first, last)};
+    }
+    if (!part) continue;
+    narrow(sum, guard.low, guard.high - 1);
+    if (sum.first > sum.last) return std::nullopt;
+    for (const auto& term : guard.terms) counted[term.dim] = true;
+    add(*stride, sum);
+  }
+  for (std::size_t d = 0; d < at.size(); ++d) {
+    if (!counted[d]) add(access.strides[d], at[d]);
+  }
+  return result;
 }
 
 ReductionLevels reduction_levels(const FusedKernel& kernel) {

@@ -2,6 +2,7 @@
 // Facts about accesses and bodies that lowering (ops/) and code generation share.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,32 @@ namespace aeshna {
 bool vector_access(const Access& access, std::size_t dim);
 /// True if the access does not depend on `dim` (stride 0 and no guard on it).
 bool uniform_access(const Access& access, std::size_t dim);
+
+/// Extents of the space of one of a kernel's bodies.
+std::vector<std::int64_t> body_space(const FusedKernel& kernel, const Body& body);
+/// Matmul: number of leading dimensions before rows and columns.
+std::size_t batch_rank(const FusedKernel& kernel);
+
+/// Matmul: the last contracted dimension (`along_k`) or the last row (column) dimension in the space of `a` (`b`).
+std::size_t product_vector_dim(const FusedKernel& kernel, bool is_a, bool along_k);
+
+/// First and last element that an access touches over a space; nullopt when it touches none. Exact for dense tensors seen through
+/// windows: where a guard's sum is part of the address, it bounds it.
+struct Reach {
+  std::int64_t low, high;
+};
+std::optional<Reach> reach(const Access& access, std::span<const std::int64_t> space);
+
+/// Calls visit(body, operand, access) for every load and store.
+template <class Kernel, class Visit>
+void each_access(Kernel& kernel, Visit visit) {
+  for (auto* body : {&kernel.a, &kernel.b, &kernel.body}) {
+    for (auto& instr : body->instrs) {
+      if (instr.kind == Instr::Kind::Load) visit(*body, instr.operand, instr.access);
+    }
+    for (auto& store : body->stores) visit(*body, store.operand, store.access);
+  }
+}
 
 /// How the instructions of a Reduction's body depend on its space.
 struct ReductionLevels {

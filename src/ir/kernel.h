@@ -16,14 +16,23 @@ namespace aeshna {
 enum class ReduceKind : std::uint8_t { Sum, Max, Min, Prod, ArgMax, ArgMin };
 
 /// How an operand's elements lie in an iteration space: element index = offset + sum(coordinate[d] * stride[d]),
-/// one stride per dimension of the space (0: broadcast). Strides may be negative. Guards make padding and concatenation
-/// loads instead of kernels: outside any guard's [low, high) the load gives `fill` and memory is not touched.
+/// one stride per dimension of the space (0: broadcast). Strides may be negative. Guards make padding, windows and
+/// concatenation loads instead of kernels: outside any of them the load gives `fill` and memory is not touched.
 struct Access {
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;
+  /// Inside means low <= sum(coordinate[dim] * coefficient) < high.
   struct Guard {
-    std::uint32_t dim;
-    std::int64_t low, high;
+    struct Term {
+      std::uint32_t dim;
+      std::int64_t coefficient;
+      friend bool operator==(const Term&, const Term&) = default;
+    };
+    std::vector<Term> terms;
+    std::int64_t low = 0, high = 0;
+    Guard(std::vector<Term> sum, std::int64_t from, std::int64_t to) : terms(std::move(sum)), low(from), high(to) {}
+    Guard(std::uint32_t dim, std::int64_t from, std::int64_t to) : Guard({{dim, 1}}, from, to) {}
+    std::int64_t coefficient(std::size_t dim) const;  ///< 0 where it does not look at `dim`
     friend bool operator==(const Guard&, const Guard&) = default;
   };
   std::vector<Guard> guards;
@@ -67,6 +76,8 @@ struct Store {
 struct Body {
   std::vector<Instr> instrs;
   std::vector<Store> stores;
+  /// Matmul operands: extents whose product is the contracted extent, in which this operand sees it; empty: one dimension.
+  std::vector<std::int64_t> k;
 };
 
 /// An operand of a fused kernel: which value of the graph, and what it is in memory.
@@ -96,8 +107,9 @@ struct TemplateCall {
 ///  Reduction: space = outer dims (the first outer_rank) ++ inner dims. An instruction is on the outer space if it depends on
 ///   inner coordinates only through Reduce. Several Reduce instructions may follow each other (softmax): the kernel loops over
 ///   the inner dims once per level, then once more for stores on the full space.
-///  Matmul: space = batch dims ++ {M, N}. `a` has space batch ++ {M, K}, `b` batch ++ {K, N}; each ends in one value (their
-///   last instruction); `body` has one Product instruction and the epilogue.
+///  Matmul: space = batch dims ++ row dims (row_rank) ++ column dims (column_rank). `a` has space batch ++ rows ++ a.k, `b`
+///   batch ++ b.k ++ columns; each ends in one value (their last instruction); `body` has one Product instruction and the
+///   epilogue. An implicit product (a convolution) is one whose operand looks through windows: several k dimensions, guards.
 ///  Template: `call`; space and bodies are empty.
 ///  A dimension of extent 1 is never present, except that a space may be empty (one element); dims are merged where every
 ///  access allows it.
@@ -106,7 +118,8 @@ struct FusedKernel {
   Kind kind = Kind::Pointwise;
   std::vector<std::int64_t> space;
   std::uint32_t outer_rank = 0;
-  std::int64_t k = 0;  ///< Matmul: the contracted extent (may be 0)
+  std::uint32_t row_rank = 1, column_rank = 1;  ///< Matmul
+  std::int64_t k = 0;                           ///< Matmul: the contracted extent (may be 0)
   Body body, a, b;
   TemplateCall call;
   std::vector<KernelOperand> operands;  ///< distinct; at most Caps.max_storage_buffers minus what the variant adds

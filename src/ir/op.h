@@ -24,13 +24,13 @@ enum class OpKind : std::uint8_t {
   Index,      ///< iota: a function of coordinates alone
   Random,     ///< random_bits: a function of coordinates, seed and step
   Reduce,     ///< `reduce` says how; attrs "axes" (sorted ints), "keepdims" (bool)
-  Product,    ///< matmul
+  Product,    ///< matmul, convolutions: `contraction` says how
   Kernel,     ///< has a kernel template of its own: operands and results are in memory, nothing is fused into it (`lower`,
               ///< `accepts_view`, `updates`); may have several results
   Composite,  ///< has `expand`; gone before fusion
 };
 
-enum class MovementKind : std::uint8_t { None, Reshape, Permute, Slice, Expand, Pad, Concat };
+enum class MovementKind : std::uint8_t { None, Reshape, Permute, Slice, Expand, Pad, Concat, Flip, Windows };
 
 /// How the gradient of an op is found.
 enum class GradientKind : std::uint8_t {
@@ -97,6 +97,23 @@ struct PointwiseDef {
   int cost = 1;                                                 ///< relative cost; >= 8: transcendental, not recomputed across a large broadcast
 };
 
+/// How a Product contracts: result[r] = sum over k of operand0[index0(r, k)] * operand1[index1(r, k)].
+struct Contraction {
+  enum class Role : std::uint8_t { Batch, Row, Column };  ///< axes of operand 0 and 1, of 0 alone, of 1 alone
+  std::vector<Role> roles;                                ///< per axis of the result
+  std::vector<std::int64_t> k;                            ///< contracted extents
+  /// One axis of an operand: sum of result axes and, counted on from them, of k axes, each times a coefficient.
+  struct Index {
+    struct Term {
+      std::size_t axis;
+      std::int64_t coefficient = 1;
+    };
+    std::vector<Term> terms;
+    std::int64_t offset = 0;  ///< an index outside the operand reads 0
+  };
+  std::array<std::vector<Index>, 2> operands;
+};
+
 struct OpDef {
   std::string name;
   std::string doc;  ///< one line, goes to docs/ops.md
@@ -113,6 +130,8 @@ struct OpDef {
   std::function<std::vector<Value>(const BuildContext&, std::span<const Value> inputs)> expand;
   /// Fused kernels anchored at this op, best first; each rejected candidate says why (see Candidate).
   std::function<std::vector<Candidate>(const FusedKernel&, const Caps&)> lower;
+  /// Product: of a node with these operands.
+  std::function<Contraction(const Node& node, std::span<const TensorType> inputs)> contraction;
   std::function<std::vector<OpCase>()> cases;
   PointwiseDef pointwise;
   /// Kernel: whether operand `input`, a view (`access` over its own axes, without guards) of something in memory, can be read as

@@ -5,7 +5,7 @@
 // the TK sums. With SPLIT, PARTS workgroups also share the depth.
 // Constants: R, TL, TK; ALONG_K 1: W's neighbours in memory are along k, and a thread keeps UL coordinates l; 0: they are along
 // l, and a thread keeps a quad of them; W_VEC, V_VEC 1: vec4 loads (V: along k); SPLIT; SWAPPED 1: W is A, the narrow operand B.
-// Hooks: set_batch(batch); W_load_vec(l, k) or W_load(l, k); V_load_vec(r, k) or V_load(r, k); epilogue(m, n, float).
+// Hooks: set_batch(batch); W_Outer W_outer(l) and W_K W_k(k), W_load_vec(W_Outer, W_K) or W_load; the same of V; epilogue(m, n, float).
 // Numbers (push words, or literals): LENGTH of l, DEPTH = K, PARTS.
 
 #define THREADS (TL * TK)
@@ -43,10 +43,10 @@ vec4 w_quad(uint l, uint k) {
   vec4 w = vec4(0.0);
   if (l >= LENGTH) return w;
 #if W_VEC
-  if (k < DEPTH) w = W_load_vec(l, k);
+  if (k < DEPTH) w = W_load_vec(W_outer(l), W_k(k));
 #else
   [[unroll]] for (uint q = 0; q < 4; ++q) {
-    if (K_OF(q) < DEPTH) w[q] = W_load(l, K_OF(q));
+    if (K_OF(q) < DEPTH) w[q] = W_load(W_outer(l), W_k(K_OF(q)));
   }
 #endif
   return w;
@@ -55,10 +55,10 @@ vec4 w_quad(uint l, uint k) {
 vec4 v_quad(uint r, uint k) {
   vec4 v = vec4(0.0);
 #if V_VEC
-  if (k < DEPTH) v = V_load_vec(r, k);
+  if (k < DEPTH) v = V_load_vec(V_outer(r), V_k(k));
 #else
   [[unroll]] for (uint q = 0; q < 4; ++q) {
-    if (K_OF(q) < DEPTH) v[q] = V_load(r, K_OF(q));
+    if (K_OF(q) < DEPTH) v[q] = V_load(V_outer(r), V_k(K_OF(q)));
   }
 #endif
   return v;
@@ -68,11 +68,11 @@ vec4 w_quad(uint first, uint tl, uint k) {
   vec4 w = vec4(0.0);
 #if W_VEC
   const uint l = first + tl * 4;
-  if (l < LENGTH) w = W_load_vec(l, k);
+  if (l < LENGTH) w = W_load_vec(W_outer(l), W_k(k));
 #else
   [[unroll]] for (uint q = 0; q < 4; ++q) {
     const uint l = first + q * TL + tl;
-    if (l < LENGTH) w[q] = W_load(l, k);
+    if (l < LENGTH) w[q] = W_load(W_outer(l), W_k(k));
   }
 #endif
   return w;
@@ -133,7 +133,7 @@ void main() {
     }
     [[unroll]] for (uint u = 0; u < 4; ++u) {
       if (k0 + u * TK < DEPTH) {
-        [[unroll]] for (uint r = 0; r < R; ++r) acc[r] = fma(vec4(V_load(r, k0 + u * TK)), w[u], acc[r]);
+        [[unroll]] for (uint r = 0; r < R; ++r) acc[r] = fma(vec4(V_load(V_outer(r), V_k(k0 + u * TK))), w[u], acc[r]);
       }
     }
   }

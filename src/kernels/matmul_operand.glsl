@@ -5,7 +5,8 @@
 // allow it), 0: one; X_ALONG_K 1: neighbouring threads load neighbours along k, 0: along the outer coordinate;
 // X_SPREAD 1: the four coordinates of a quad lie X_QUADS apart, 0: they are neighbours (always, where X_VEC);
 // K_TAIL 1: the last tile reaches beyond DEPTH.
-// Hooks: vec4 X_load_vec(uint outer, uint k) or float X_load(uint outer, uint k); called for coordinates inside the operand only.
+// Hooks: X_Outer X_outer(uint outer) and X_K X_k(uint k), what a load needs of either coordinate; vec4 X_load_vec(X_Outer, X_K) or
+// float X_load(X_Outer, X_K), called for coordinates inside the operand only.
 //
 // The tile is k-major: quad q of outer coordinates at depth k is word X_WORD(stage, k, q). Operands that arrive along k are
 // transposed by their stores; the swizzle spreads those stores over the banks without the padding that would cost 32 KiB devices
@@ -30,28 +31,37 @@
 #define X_COORD(q, c) ((q) * 4 + (c))
 #endif
 
-// Item e of the tile, a vec4: four depths from X_K(e) at outer coordinate X_O(e), or the quad X_Q(e) of outer coordinates at
-// depth X_K(e). Coordinates beyond the operand repeat its last ones: what they add to is never stored.
+// Item e of the tile, a vec4: four depths from X_K_OF(e) at outer coordinate X_O(e), or the quad X_Q(e) of outer coordinates at
+// depth X_K_OF(e). Coordinates beyond the operand repeat its last ones: what they add to is never stored.
 #if X_VEC && X_ALONG_K
 #define X_O(e) ((e) / (BK / 4))
-#define X_K(e) ((e) % (BK / 4) * 4)
-#define X_FETCH(outer0, extent, e, k) X_load_vec(min((outer0) + X_O(e), (extent) - 1), k)
-#else
-#if X_ALONG_K
+#define X_K_OF(e) ((e) % (BK / 4) * 4)
+#elif X_ALONG_K
 #define X_Q(e) ((e) / BK)
-#define X_K(e) ((e) % BK)
+#define X_K_OF(e) ((e) % BK)
 #else
 #define X_Q(e) ((e) % X_QUADS)
-#define X_K(e) ((e) / X_QUADS)
+#define X_K_OF(e) ((e) / X_QUADS)
 #endif
+
+// X_SET_OUTER: what a thread keeps of the outer coordinates of its items, X_LANES for each, all along the depth.
 #if X_VEC
-#define X_FETCH(outer0, extent, e, k) X_load_vec(min((outer0) + X_Q(e) * 4, (extent) - 4), k)
+#define X_LANES 1
+#if X_ALONG_K
+#define X_SET_OUTER(outers, i, e, outer0, extent) outers[i] = X_outer(min((outer0) + X_O(e), (extent) - 1));
 #else
-#define X_ONE(outer0, extent, e, c, k) X_load(min((outer0) + X_COORD(X_Q(e), c), (extent) - 1), k)
-#define X_FETCH(outer0, extent, e, k)                                         \
-  vec4(X_ONE(outer0, extent, e, 0, k), X_ONE(outer0, extent, e, 1, k),        \
-       X_ONE(outer0, extent, e, 2, k), X_ONE(outer0, extent, e, 3, k))
+#define X_SET_OUTER(outers, i, e, outer0, extent) outers[i] = X_outer(min((outer0) + X_Q(e) * 4, (extent) - 4));
 #endif
+#define X_FETCH(outers, i, k) X_load_vec(outers[i], k)
+#else
+#define X_LANES 4
+#define X_SET_OUTER(outers, i, e, outer0, extent)                                                \
+  [[unroll]] for (uint c = 0; c < 4; ++c) {                                                      \
+    outers[(i) * 4 + c] = X_outer(min((outer0) + X_COORD(X_Q(e), c), (extent) - 1));             \
+  }
+#define X_FETCH(outers, i, k)                                                     \
+  vec4(X_load(outers[(i) * 4], k), X_load(outers[(i) * 4 + 1], k),                \
+       X_load(outers[(i) * 4 + 2], k), X_load(outers[(i) * 4 + 3], k))
 #endif
 
 #define X_ITEMS (X_OUTER * BK / 4)
@@ -67,12 +77,20 @@
 #define X_INSIDE(k) true
 #endif
 
-// X_PREFETCH: the items of the tile at (outer0, k0) into registers `item`, zeros beyond DEPTH.
-#define X_PREFETCH(item, outer0, extent, k0)                                                     \
+#define X_SETUP(outers, outer0, extent)                                    \
+  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                     \
+    X_SET_OUTER(outers, i, thread + i * THREADS, outer0, extent)           \
+  }
+
+// X_PREFETCH: the items of the tile at depth k0 into registers `item`, zeros beyond DEPTH.
+#define X_PREFETCH(item, outers, k0)                                                             \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                           \
-    const uint e = thread + i * THREADS, k = (k0) + X_K(e);                                      \
+    const uint e = thread + i * THREADS, depth = (k0) + X_K_OF(e);                               \
     item[i] = vec4(0.0);                                                                         \
-    if (X_EXISTS(e) && X_INSIDE(k)) item[i] = X_FETCH(outer0, extent, e, k);                     \
+    if (X_EXISTS(e) && X_INSIDE(depth)) {                                                        \
+      const X_K k = X_k(depth);                                                                  \
+      item[i] = X_FETCH(outers, i, k);                                                           \
+    }                                                                                            \
   }
 
 // X_COMMIT: those registers into `stage` of the tile.
@@ -81,7 +99,7 @@
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                   \
     const uint e = thread + i * THREADS;                                 \
     if (X_EXISTS(e)) {                                                   \
-      const uint o = X_O(e), word = X_WORD(stage, X_K(e), o / 4);        \
+      const uint o = X_O(e), word = X_WORD(stage, X_K_OF(e), o / 4);        \
       tile_memory[word][o % 4] = item[i].x;                              \
       tile_memory[word + X_QUADS][o % 4] = item[i].y;                    \
       tile_memory[word + 2 * X_QUADS][o % 4] = item[i].z;                \
@@ -92,6 +110,6 @@
 #define X_COMMIT(item, stage)                                                            \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                   \
     const uint e = thread + i * THREADS;                                                 \
-    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K(e), X_Q(e))] = item[i];               \
+    if (X_EXISTS(e)) tile_memory[X_WORD(stage, X_K_OF(e), X_Q(e))] = item[i];               \
   }
 #endif

@@ -32,6 +32,18 @@ Expr expand_to(const Expr& x, Shape shape) {
   return apply("expand", {x}, {{"dims", std::vector<std::int64_t>(shape.begin(), shape.end())}});
 }
 
+Expr slice_axis(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t high, std::int64_t step) {
+  const Shape shape = x.shape();
+  std::vector<std::int64_t> axes, starts, ends(shape.begin(), shape.end()), steps;
+  for (std::size_t d = 0; d < ends.size(); ++d) {
+    axes.push_back(static_cast<std::int64_t>(d));
+    starts.push_back(d == axis ? low : 0);
+    steps.push_back(d == axis ? step : 1);
+  }
+  ends[axis] = high;
+  return apply("slice", {x}, {{"axes", std::move(axes)}, {"starts", std::move(starts)}, {"ends", std::move(ends)}, {"steps", std::move(steps)}});
+}
+
 Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, bool keepdims) {
   return apply(op, {x}, {{"axes", std::move(axes)}, {"keepdims", keepdims}});
 }

@@ -46,6 +46,8 @@ inline Expr where(const Expr& condition, double a, const Expr& b) { return where
 Expr cast_to(const Expr& x, DType dtype);
 Expr reshape_to(const Expr& x, Shape shape);
 Expr expand_to(const Expr& x, Shape shape);
+/// Positions low, low + step, ... below high of one axis; the others are whole.
+Expr slice_axis(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t high, std::int64_t step = 1);
 /// op: sum, max, ...
 Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, bool keepdims);
 /// The gradient of a broadcast operand: dy summed over the axes that broadcasting added or stretched.
@@ -82,6 +84,11 @@ auto guarded(const InferContext& ctx, F f) {
     ctx.fail(e.code(), e.message());
   }
 }
+
+/// Number of windows along an axis: 1 + floor((before + extent + after - dilation * (kernel - 1) - 1) / stride). Impossible geometry
+/// is an error. (windows.cpp)
+std::int64_t window_count(const InferContext& ctx, int axis, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
+                          std::int64_t dilation, std::int64_t before, std::int64_t after);
 
 // ---- eval
 

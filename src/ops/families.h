@@ -14,6 +14,7 @@ std::vector<OpDef> matmul_ops();     ///< matmul.cpp
 std::vector<OpDef> softmax_ops();    ///< softmax.cpp: softmax log_softmax
 std::vector<OpDef> loss_ops();       ///< loss.cpp: cross_entropy mse l1 bce_with_logits
 std::vector<OpDef> random_ops();     ///< random.cpp: random_bits random_uniform random_normal
+std::vector<OpDef> window_ops();      ///< windows.cpp: flip windows
 std::vector<OpDef> conv_ops();        ///< conv.cpp: conv conv_weight_gradient
 std::vector<OpDef> pool_ops();        ///< pool.cpp: max_pool avg_pool
 std::vector<OpDef> resize_ops();      ///< resize.cpp: resize

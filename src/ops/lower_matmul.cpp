@@ -30,13 +30,13 @@ constexpr std::uint32_t kBand = 8;
 
 /// The numbers of a product that every variant asks for.
 struct Product {
-  std::int64_t batch = 1, m, n, k;
+  std::int64_t batch, m, n, k;
   explicit Product(const FusedKernel& kernel) : k(kernel.k) {
-    AESHNA_CHECK(kernel.kind == FusedKernel::Kind::Matmul && kernel.space.size() >= 2);
-    const std::size_t rank = kernel.space.size();
-    m = kernel.space[rank - 2];
-    n = kernel.space[rank - 1];
-    for (std::size_t d = 0; d + 2 < rank; ++d) batch = checked_mul(batch, kernel.space[d], "batch of a matrix product");
+    const std::span space(kernel.space);
+    const std::size_t first_row = batch_rank(kernel);
+    batch = points_of(space.first(first_row));
+    m = points_of(space.subspan(first_row, kernel.row_rank));
+    n = points_of(space.last(kernel.column_rank));
   }
 };
 
@@ -46,13 +46,14 @@ struct Walk {
   bool vector = false;
 };
 
-/// `outer_extent` is M for a and N for b; `is_a` says which of the last two dimensions is k.
-Walk walk_of(const FusedKernel& kernel, const Body& body, bool is_a, std::int64_t outer_extent, std::int64_t depth) {
-  const std::size_t rank = kernel.space.size();
-  const std::size_t k_dim = is_a ? rank - 1 : rank - 2, outer_dim = is_a ? rank - 2 : rank - 1;
+Walk walk_of(const FusedKernel& kernel, bool is_a) {
+  const Body& body = is_a ? kernel.a : kernel.b;
+  const std::vector<std::int64_t> space = body_space(kernel, body);
+  const std::size_t k_dim = product_vector_dim(kernel, is_a, true), outer_dim = product_vector_dim(kernel, is_a, false);
   int loads = 0;
   struct Votes {
-    int vector = 0, uniform = 0, unit = 0;
+    int vector = 0, uniform = 0;
+    double run = 0;  ///< neighbours among 32 threads that share cache lines
   } along_k, along_outer;
   for (const Instr& instr : body.instrs) {
     if (instr.kind != Instr::Kind::Load) continue;
@@ -61,15 +62,16 @@ Walk walk_of(const FusedKernel& kernel, const Body& body, bool is_a, std::int64_
     for (auto [dim, votes] : {std::pair{k_dim, &along_k}, std::pair{outer_dim, &along_outer}}) {
       votes->vector += operand.elements % 4 == 0 && vector_access(instr.access, dim);
       votes->uniform += uniform_access(instr.access, dim);
-      votes->unit += instr.access.strides[dim] == 1;
+      const auto stride = static_cast<double>(std::abs(instr.access.strides[dim]));
+      if (stride > 0) votes->run += static_cast<double>(std::min<std::int64_t>(space[dim], 32)) / stride;
     }
   }
-  const auto all_vectors = [&](const Votes& votes, std::int64_t extent) {
-    return votes.vector > 0 && votes.vector + votes.uniform == loads && extent % 4 == 0;
+  const auto all_vectors = [&](const Votes& votes, std::size_t dim) {
+    return votes.vector > 0 && votes.vector + votes.uniform == loads && space[dim] % 4 == 0;
   };
-  if (all_vectors(along_k, depth)) return {.along_k = true, .vector = true};
-  if (all_vectors(along_outer, outer_extent)) return {.along_k = false, .vector = true};
-  return {.along_k = along_k.unit >= along_outer.unit, .vector = false};
+  if (all_vectors(along_k, k_dim)) return {.along_k = true, .vector = true};
+  if (all_vectors(along_outer, outer_dim)) return {.along_k = false, .vector = true};
+  return {.along_k = along_k.run >= along_outer.run, .vector = false};
 }
 
 double epilogue_cost(const Body& body) {
@@ -203,15 +205,15 @@ std::span<const GemvVariant> gemv_variants() { return kGemvs; }
 
 Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const TileVariant& v, std::uint32_t parts) {
   const Product product(kernel);
-  const Walk a = walk_of(kernel, kernel.a, true, product.m, product.k);
-  const Walk b = walk_of(kernel, kernel.b, false, product.n, product.k);
+  const Walk a = walk_of(kernel, true);
+  const Walk b = walk_of(kernel, false);
   const std::uint32_t row_threads = v.bm / v.tm, column_threads = v.bn / v.tn;
   const std::uint32_t lanes_x = std::min(8u, column_threads), lanes_y = std::min(32 / lanes_x, row_threads);
   // A long epilogue is emitted once, in a loop over rows that pass through the tile's memory.
   const bool staged = epilogue_cost(kernel.body) * v.tm * v.tn > 256 && row_threads * v.bn * 4 <= v.shared_bytes();
 
   // Columns that have to be loaded one by one, across threads, are stored the same way.
-  const bool vector_epilogue = product.n % 4 == 0 && (b.vector || b.along_k);
+  const bool vector_epilogue = kernel.space.back() % 4 == 0 && (b.vector || b.along_k);
 
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
@@ -258,10 +260,7 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
     candidate.rejected = std::format("{} narrow rows; gemv takes {}", narrow, kGemvRows);
     return candidate;
   }
-  const Walk wide = swapped ? walk_of(kernel, kernel.a, true, length, product.k)
-                            : walk_of(kernel, kernel.b, false, length, product.k);
-  const Walk thin = swapped ? walk_of(kernel, kernel.b, false, narrow, product.k)
-                            : walk_of(kernel, kernel.a, true, narrow, product.k);
+  const Walk wide = walk_of(kernel, swapped), thin = walk_of(kernel, !swapped);
   const bool thin_vector = wide.along_k && wide.vector && thin.along_k && thin.vector;
   const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
   const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
@@ -287,8 +286,8 @@ std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps)
   const Product product(kernel);
   const bool tiny = caps.compute_units == 0;
   const bool narrow = std::min(product.m, product.n) <= kGemvRows;
-  const Walk a = walk_of(kernel, kernel.a, true, product.m, product.k);
-  const Walk b = walk_of(kernel, kernel.b, false, product.n, product.k);
+  const Walk a = walk_of(kernel, true);
+  const Walk b = walk_of(kernel, false);
 
   std::vector<Priced> list;
   if (tiny) {  // tests: the smallest variants, split in three, so that small shapes reach every path

@@ -45,13 +45,14 @@ Facts facts_of(const FusedKernel& kernel) {
   } else if (kernel.space[last] % 4 != 0) {
     facts.not_vectorisable = "the last extent is not a multiple of 4";
   }
-  int along_row = 0, across_rows = 0;
+  std::int64_t along_row = 0, across_rows = 0;  // elements: a mean per row does not outweigh the matrix beside it
   const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
+    const std::int64_t elements = kernel.operands[operand].elements;
     if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
-      ++along_row;
+      along_row += elements;
     } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank,
                            [](std::int64_t s) { return s == 1; })) {
-      ++across_rows;
+      across_rows += elements;
     }
     if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
       return;

@@ -87,6 +87,30 @@ void eval(const EvalContext& ctx) {
   });
 }
 
+Contraction contraction(const Node& node, std::span<const TensorType> inputs) {
+  const int rank = node.results[0].shape.rank();
+  const auto m = static_cast<std::size_t>(rank) - 2, n = m + 1, k = m + 2;
+  Contraction c;
+  c.roles.assign(m, Contraction::Role::Batch);
+  c.roles.insert(c.roles.end(), {Contraction::Role::Row, Contraction::Role::Column});
+  const bool transpose[2] = {node.attrs.get<bool>("transpose_a"), node.attrs.get<bool>("transpose_b")};
+  for (std::size_t side = 0; side < 2; ++side) {
+    const Shape& shape = inputs[side].shape;
+    auto& index = c.operands[side];
+    const auto lead = static_cast<std::size_t>(rank - shape.rank());
+    for (int d = 0; d < shape.rank() - 2; ++d) {
+      index.emplace_back();
+      if (shape[d] != 1) index.back().terms = {{lead + static_cast<std::size_t>(d)}};
+    }
+    const std::size_t last[2] = {side == 0 ? m : k, side == 0 ? k : n};
+    index.push_back({.terms = {{last[transpose[side] ? 1 : 0]}}});
+    index.push_back({.terms = {{last[transpose[side] ? 0 : 1]}}});
+  }
+  const Shape& a = inputs[0].shape;
+  c.k = {a[a.rank() - (transpose[0] ? 2 : 1)]};
+  return c;
+}
+
 Expr product(const Expr& a, const Expr& b, bool transpose_a, bool transpose_b) {
   return apply("matmul", {a, b}, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}});
 }
@@ -177,6 +201,7 @@ std::vector<OpDef> matmul_ops() {
   op.vjp = vjp;
   op.lower = lower_matmul;
   op.reads_quantized = true;
+  op.contraction = contraction;
   op.cases = cases;
   return {op};
 }

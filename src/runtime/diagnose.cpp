@@ -7,6 +7,7 @@
 #include "ir/interpreter.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
+#include "runtime/convert.h"
 #include "runtime/session_impl.h"
 #include "runtime/transfer.h"
 
@@ -43,17 +44,23 @@ std::string first_non_finite(const Graph& graph, const TensorMap& leaves) {
 
 std::string Session::Impl::diagnose() {
   if (runs == 0) fail(ErrorCode::InvalidArgument, "diagnose before the first step");
-  for (std::size_t i = 0; i < kSlots; ++i) {
-    if (const Slot& slot = slots[(next + i) % kSlots]; slot.pending) device().wait(slot.ticket);
-  }
+  retire_all();
 
-  // The device's input buffers hold what the last step saw, whatever has been set since. Its parameters and states
-  // are still what they were if the step was bad, since it changed none.
+  // The device's input buffers hold what the last step saw, unless set() has written into them since; then it was kept
+  // if that step was bad. Its parameters and states are still what they were if the step was bad, since it changed none.
   TensorMap leaves;
   std::vector<std::vector<std::byte>> bytes;
   std::vector<DownloadItem> items;
   for (const SessionInput& input : inputs) {
     bytes.emplace_back(static_cast<std::size_t>(input.type.bytes()));
+    if (input.direct && input.dirty) {
+      const auto seen = seen_by_bad.find(&input);
+      if (seen == seen_by_bad.end())
+        fail(ErrorCode::InvalidArgument, "diagnose: input '{}' was set after the last step, which was not bad",
+             input.name);
+      to_host(input.type.dtype, seen->second, 0, static_cast<std::uint64_t>(input.type.shape.elements()), bytes.back());
+      continue;
+    }
     if (input.buffer) items.push_back({input.type, bytes.back(), input.buffer, 0});
   }
   download(device(), items, 0);

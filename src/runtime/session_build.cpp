@@ -123,8 +123,11 @@ void Session::Impl::build() {
     added.hidden = name.starts_with(reserved::prefix);
     if (const auto placed = plan.inputs.find(name); placed != plan.inputs.end()) {
       added.buffer = places[placed->second].buffer;
-      added.staging = staging;
-      staging = align_up(staging + device_bytes(type), kStagingAlign);
+      added.direct = !added.hidden && added.buffer->mapped() != nullptr;
+      if (!added.direct) {
+        added.staging = staging;
+        staging = align_up(staging + device_bytes(type), kStagingAlign);
+      }
     }
     inputs.push_back(std::move(added));
   };
@@ -163,7 +166,7 @@ void Session::Impl::build() {
     outputs.push_back(std::move(output));
   }
   for (Slot& slot : slots) {
-    slot.staging = dev.create_buffer(std::max(staging, kWord), gpu::MemoryKind::Upload, "input staging");
+    if (staging > 0) slot.staging = dev.create_buffer(staging, gpu::MemoryKind::Upload, "input staging");
     slot.readback = dev.create_buffer(std::max(readback, kWord), gpu::MemoryKind::Readback, "output readback");
   }
 

@@ -7,13 +7,17 @@
 //   diagnose.cpp        the last step again, in the interpreter
 //   session.cpp         the public calls, checkpoints
 //
-// Slots. Host memory that steps use (input staging, small outputs) exists kSlots times, so that the host may write the
-// inputs of the next step while the device works on this one. set() writes the staging of the next slot; the step
-// copies what was set to the one device buffer of each input, on unified memory too: a copy inside the device costs
-// little, and the alternative, to write in place, would make the host wait for the running step. A slot is used again
-// only after its step has ended and its status has been looked at, so no bad step is lost.
+// Inputs. On unified memory set() writes into the input's device buffer, after waiting for the step that read it last.
+// On discrete memory it writes the staging of the next slot, and the step copies what was set to the one device buffer
+// of each input. Learning rate and counters, which the step itself writes, go through a slot everywhere: a word that is
+// not waited for.
+//
+// Slots. Host memory that steps use (staging, small outputs) exists kSlots times, so that the host may prepare the next
+// step while the device works on this one. A slot is used again only after its step has ended and its status has been
+// looked at, so no bad step is lost.
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +49,7 @@ struct SessionInput {
   std::shared_ptr<gpu::Buffer> buffer;  ///< null: the plan does not use it
   std::uint64_t staging = 0;            ///< offset in a slot's staging buffer
   bool hidden = false;
+  bool direct = false;            ///< the host writes `buffer` itself: no staging
   bool set = false;               ///< written at least once
   bool dirty = false;             ///< written since the last step
   std::uint32_t hidden_word = 0;  ///< hidden: what was written last
@@ -64,8 +69,8 @@ struct SessionOutput {
 
 struct Slot {
   std::shared_ptr<gpu::Buffer> staging, readback;
-  Lists upload;                                  ///< one per input; null for inputs that the plan does not use
-  std::shared_ptr<gpu::CommandList> upload_all;  ///< all inputs of the user, the usual case
+  Lists upload;                                  ///< one per input; null for inputs without staging
+  std::shared_ptr<gpu::CommandList> upload_all;  ///< all staged inputs of the user, the usual case
   std::shared_ptr<gpu::CommandList> download;    ///< small outputs
   gpu::Ticket ticket = 0;
   bool pending = false;               ///< submitted, status not looked at
@@ -150,9 +155,14 @@ struct Session::Impl {
   std::uint32_t micro = 0;               ///< micro-steps since the last update
   std::optional<double> fixed_lr;
   std::optional<BadStep> bad;
+  bool last_bad = false;  ///< of the steps whose status was looked at, the last one
+  /// What a bad last step saw in inputs that were written over since, for diagnose(); in device words.
+  std::map<const SessionInput*, std::vector<std::uint32_t>> seen_by_bad;
 
  private:
   void retire(Slot& slot);
+  void retire_all();  ///< every step has ended and its status is known
+  void write_direct(SessionInput& input, DType dtype, std::span<const std::byte> host);
   void write_hidden(Slot& slot);
   void append_uploads(const Slot& slot);
   [[noreturn]] void throw_bad_step();

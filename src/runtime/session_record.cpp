@@ -126,7 +126,7 @@ void Session::Impl::record() {
     for (const SessionInput& input : inputs) {
       std::shared_ptr<gpu::CommandList>& list = slot.upload.emplace_back();
       const std::uint64_t bytes = device_bytes(input.type);
-      if (!input.buffer || bytes == 0) continue;
+      if (!input.buffer || input.direct || bytes == 0) continue;
       const gpu::CopyCommand copy{{slot.staging.get(), input.staging, bytes}, {input.buffer.get(), 0, bytes}};
       list = record_copies(std::span(&copy, 1), {slot.staging, input.buffer}, "upload " + input.name);
       if (input.hidden) continue;

@@ -32,11 +32,17 @@ double Session::Impl::learning_rate() const {
 void Session::Impl::retire(Slot& slot) {
   if (!slot.pending) return;
   device().wait(slot.ticket);
-  slot.pending = false;
-  if (!slot.status || bad) return;  // the status stays until it is cleared: only the first bad step is known
-  std::int32_t result[2];           // {ErrorCode, index into Plan.checks}
+  slot.pending = last_bad = false;
+  if (!slot.status) return;
+  std::int32_t result[2];  // {ErrorCode, index into Plan.checks}
   std::memcpy(result, words(*slot.readback, outputs[*slot.status].readback.value()), sizeof result);
-  if (result[0] != 0) bad = BadStep{slot.pass, slot.number, result[0], result[1]};
+  last_bad = result[0] != 0;
+  // The status stays until it is cleared: only the first bad step is known.
+  if (last_bad && !bad) bad = BadStep{slot.pass, slot.number, result[0], result[1]};
+}
+
+void Session::Impl::retire_all() {
+  for (std::size_t i = 0; i < kSlots; ++i) retire(slots[(next + i) % kSlots]);  // oldest first
 }
 
 Slot& Session::Impl::acquire() {
@@ -107,6 +113,7 @@ void Session::Impl::run(Pass pass) {
   slot.number = step ? update + 1 : runs + 1;
   ++runs;
   for (SessionInput& input : inputs) input.dirty = false;
+  seen_by_bad.clear();
   for (std::size_t s = 0; s < segments.size(); ++s) {
     if (!runs_segment[s]) continue;
     for (Weights::Impl::Tensor* tensor : assigned[s]) ++tensor->version;
@@ -117,7 +124,7 @@ void Session::Impl::run(Pass pass) {
 }
 
 void Session::Impl::wait() {
-  for (std::size_t i = 0; i < kSlots; ++i) retire(slots[(next + i) % kSlots]);  // oldest first
+  retire_all();
   device().wait(
       slots[(next + kSlots - 1) % kSlots].ticket);  // a lost device says so at every wait, even with nothing in flight
   if (bad) throw_bad_step();

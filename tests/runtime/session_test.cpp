@@ -29,7 +29,43 @@ CompileOptions training(Optimizer optimizer = Sgd{.lr = 0.1f}) {
   return {.mode = Mode::Training, .optimizer = optimizer};
 }
 
+/// Counts the waits that reach a device.
+class CountWaits final : public gpu::Device {
+ public:
+  CountWaits(std::shared_ptr<gpu::Device> inner, std::uint64_t& waits) : inner_(std::move(inner)), waits_(waits) {}
+  const DeviceInfo& info() const override { return inner_->info(); }
+  const Caps& caps() const override { return inner_->caps(); }
+  std::shared_ptr<gpu::Buffer> create_buffer(std::uint64_t bytes, gpu::MemoryKind kind, std::string_view name) override {
+    return inner_->create_buffer(bytes, kind, name);
+  }
+  std::shared_ptr<gpu::Kernel> create_kernel(const gpu::KernelDesc& desc) override { return inner_->create_kernel(desc); }
+  std::shared_ptr<gpu::CommandList> record(std::span<const gpu::Command> commands,
+                                           std::vector<std::shared_ptr<void>> owners, std::string_view name) override {
+    return inner_->record(commands, std::move(owners), name);
+  }
+  gpu::Ticket submit(std::span<gpu::CommandList* const> lists) override { return inner_->submit(lists); }
+  void wait(gpu::Ticket ticket, double timeout_s) override {
+    ++waits_;
+    inner_->wait(ticket, timeout_s);
+  }
+  bool done(gpu::Ticket ticket) override { return inner_->done(ticket); }
+  std::vector<double> timestamps(std::uint32_t count) override { return inner_->timestamps(count); }
+  gpu::DeviceCounters counters() const override { return inner_->counters(); }
+
+ private:
+  std::shared_ptr<gpu::Device> inner_;
+  std::uint64_t& waits_;
+};
+
 gpu::Device& device() { return test::test_device().device->impl(); }
+
+/// The test device, and the same one as if its memory were discrete: two ways for inputs to get there.
+const Device& staged_device() {
+  static const Device* const staged = new Device(  // never destroyed, as the test device itself
+      DeviceRequest{.selector = device().info().uuid, .caps = "no_unified_memory", .validation = test::test_device().validation});
+  return *staged;
+}
+std::vector<Device> both_memories() { return {*test::test_device().device, staged_device()}; }
 
 /// Of this process; 0 where the system does not tell, and with sanitizers, which keep freed memory.
 std::uint64_t resident_bytes() {
@@ -80,26 +116,27 @@ TEST(SessionRun, AStepAllocatesAndRecordsNothing) {
   AESHNA_NEED_DEVICE();
   Graph g;
   build_tiny(g);
-  const Weights weights = weights_for(g);
-  Session s = compile(g, weights, training());
   const Dataset data = test::tiny_data(12);
-  for (int i = 0; i < 3; ++i) {
-    set_rows(s, data, i);
-    s.step();
+  for (const Device& on : both_memories()) {
+    Session s = compile(g, Weights(g, {.seed = 1, .device = on}), training());
+    for (int i = 0; i < 3; ++i) {
+      set_rows(s, data, i);
+      s.step();
+    }
+    s.wait();
+    const gpu::DeviceCounters before = on.impl().counters();
+    for (int i = 0; i < 100; ++i) {
+      set_rows(s, data, i);
+      s.step();
+      if (i % 10 == 0) s.read_scalar("loss");
+    }
+    s.wait();
+    const gpu::DeviceCounters after = on.impl().counters();
+    EXPECT_EQ(after.buffers_created, before.buffers_created);
+    EXPECT_EQ(after.kernels_created, before.kernels_created);
+    EXPECT_EQ(after.lists_recorded, before.lists_recorded);
+    EXPECT_EQ(after.submissions, before.submissions + 100) << "one submission per step";
   }
-  s.wait();
-  const gpu::DeviceCounters before = device().counters();
-  for (int i = 0; i < 100; ++i) {
-    set_rows(s, data, i);
-    s.step();
-    if (i % 10 == 0) s.read_scalar("loss");
-  }
-  s.wait();
-  const gpu::DeviceCounters after = device().counters();
-  EXPECT_EQ(after.buffers_created, before.buffers_created);
-  EXPECT_EQ(after.kernels_created, before.kernels_created);
-  EXPECT_EQ(after.lists_recorded, before.lists_recorded);
-  EXPECT_EQ(after.submissions, before.submissions + 100) << "one submission per step";
 }
 
 TEST(SessionRun, AThousandStepsTakeConstantMemory) {
@@ -150,36 +187,71 @@ TEST(SessionRun, RerunsAreBitIdentical) {
   test::expect_equal(a, b);
 }
 
-/// A state that adds up what the inputs were: each step must have seen its own.
+/// A state that adds up what the inputs were: each step must have seen its own, however far the host runs ahead. The
+/// wide product takes long enough for a write that does not wait to be seen.
 TEST(SessionRun, EachStepSeesItsOwnInputs) {
   AESHNA_NEED_DEVICE();
   Graph g;
   const Value x = g.input("x", {2}), scale = g.input("scale", {}), unused = g.input("unused", {3});
-  const Value total = g.state("total", {2});
+  const Value wide = g.input("wide", {300, 300});
+  const Value total = g.state("total", {2}), wide_total = g.state("wide_total", {});
   g.assign(total, total * 3.0 + x * scale);
+  g.assign(wide_total, wide_total + sum(matmul(wide, wide)));
   g.output("seen", x * 1.0);
-  const Weights weights = weights_for(g);
-  Session s = compile(g, weights);
-  const float one[] = {1.0f};
-  s.set("scale", std::span<const float>(one));
-  double expected = 0;
-  for (int i = 0; i < 12; ++i) {
-    if (i == 7) {
-      const float two[] = {2.0f};
-      s.set("scale", std::span<const float>(two));
+  for (const Device& on : both_memories()) {
+    const Weights weights(g, {.seed = 1, .device = on});
+    Session s = compile(g, weights);
+    const float one[] = {1.0f};
+    s.set("scale", std::span<const float>(one));
+    double expected = 0, wide_expected = 0;
+    for (int i = 0; i < 12; ++i) {
+      s.set("wide", std::span<const float>(std::vector<float>(90000, i % 2 == 0 ? 0.5f : 0.0f)));
+      if (i % 2 == 0) wide_expected += 300.0 * 300 * 300 / 4;
+      if (i == 7) {
+        const float two[] = {2.0f};
+        s.set("scale", std::span<const float>(two));
+      }
+      if (i % 3 != 2) {  // every third step takes x of the step before
+        const float values[] = {static_cast<float>(i % 5), -static_cast<float>(i % 5)};
+        s.set("x", std::span<const float>(values));
+      }
+      s.step();
+      const int seen = (i % 3 == 2 ? i - 1 : i) % 5;
+      expected = expected * 3 + seen * (i >= 7 ? 2 : 1);
     }
-    if (i % 3 != 2) {  // every third step takes x of the step before
-      const float values[] = {static_cast<float>(i % 5), -static_cast<float>(i % 5)};
-      s.set("x", std::span<const float>(values));
-    }
-    s.step();
-    const int seen = (i % 3 == 2 ? i - 1 : i) % 5;
-    expected = expected * 3 + seen * (i >= 7 ? 2 : 1);
+    EXPECT_EQ(weights.get("total").at(0), expected);
+    EXPECT_EQ(weights.get("total").at(1), -expected);
+    EXPECT_EQ(weights.get("wide_total").at(0), wide_expected);
+    EXPECT_EQ(s.read("seen")[0], 0);
   }
-  EXPECT_EQ(weights.get("total").at(0), expected);
-  EXPECT_EQ(weights.get("total").at(1), -expected);
-  EXPECT_EQ(s.read("seen")[0], 0);
   (void)unused;
+}
+
+/// What the two kinds of memory cost: a staging buffer and copies at each step, or a wait in set().
+TEST(SessionRun, InputsAreStagedOnDiscreteMemoryOnly) {
+  Graph g;
+  build_tiny(g, false);
+  const std::vector<float> x(12, 0.5f);
+  for (const bool unified : {false, true}) {
+    Caps caps;
+    caps.unified_memory = unified;
+    std::shared_ptr<gpu::Device> inner = gpu::open_null(caps);
+    std::uint64_t waits = 0;
+    const Device counted(std::make_shared<CountWaits>(inner, waits));
+    Session s = compile(g, Weights(g, {.seed = 1, .device = counted}));
+    for (const SessionInput& input : s.impl().inputs) EXPECT_EQ(input.direct, unified);
+    for (const Slot& slot : s.impl().slots) {
+      EXPECT_EQ(slot.staging == nullptr, unified);
+      EXPECT_EQ(slot.upload_all == nullptr, unified);
+    }
+    s.set("x", std::span<const float>(x));
+    s.step();
+    const std::uint64_t before = waits;
+    s.set("x", std::span<const float>(x));
+    EXPECT_EQ(waits, before + (unified ? 1 : 0));
+    s.set("x", std::span<const float>(x));
+    EXPECT_EQ(waits, before + (unified ? 1 : 0)) << "there is nothing left to wait for";
+  }
 }
 
 TEST(SessionRun, OutputsOfAllSizesAndTypes) {
@@ -212,8 +284,6 @@ TEST(SessionRun, OutputsOfAllSizesAndTypes) {
 /// Memory that the host cannot see, on any machine: everything goes through staging, and gives the same bits.
 TEST(SessionRun, StagingGivesWhatDirectAccessGives) {
   AESHNA_NEED_DEVICE();
-  const Device staged_device(
-      DeviceRequest{.selector = device().info().uuid, .caps = "no_unified_memory", .validation = test::test_device().validation});
   Graph g;
   build_tiny(g);
   const Value wide = g.input("wide", {100, 300});
@@ -221,7 +291,7 @@ TEST(SessionRun, StagingGivesWhatDirectAccessGives) {
   const Dataset data = test::tiny_data(12);
   std::vector<float> values(30000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const Weights direct = weights_for(g), staged(g, {.seed = 1, .device = staged_device});
+  const Weights direct = weights_for(g), staged(g, {.seed = 1, .device = staged_device()});
   CompileOptions options = training(Adam{});
   options.loss = "loss";
   for (const Weights* weights : {&direct, &staged}) {
@@ -457,6 +527,34 @@ TEST(SessionErrors, ABadStepChangesNothingAndIsNamed) {
   EXPECT_TRUE(std::isfinite(s.read_scalar("loss"))) << "usable afterwards";
   EXPECT_EQ(s.steps(), 2);
   EXPECT_EQ(s.diagnose(), "");
+}
+
+/// The host has written the next step's inputs before it knows that the last one was bad.
+TEST(SessionErrors, DiagnoseSeesWhatTheBadStepSaw) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  build_tiny(g);
+  const Dataset data = test::tiny_data(12);
+  std::vector<float> x(12, 0.5f);
+  for (const Device& on : both_memories()) {
+    Session s = compile(g, Weights(g, {.seed = 1, .device = on}), training());
+    set_rows(s, data, 0);
+    x[5] = kNaN;
+    s.set("x", std::span<const float>(x));
+    s.step();
+    x[5] = 0;
+    for (int twice = 0; twice < 2; ++twice) s.set("x", std::span<const float>(x));
+    message_of(ErrorCode::NonFinite, [&] { s.wait(); });
+    EXPECT_HAS(s.diagnose(), "[input] 'x'");
+    s.step();
+    EXPECT_EQ(s.diagnose(), "") << "of the good step now";
+    s.set("x", std::span<const float>(x));
+    if (on.impl().caps().unified_memory) {
+      EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.diagnose(); }), "input 'x'");
+    } else {
+      EXPECT_EQ(s.diagnose(), "");
+    }
+  }
 }
 
 TEST(SessionErrors, NoBadStepIsLostInThePipeline) {

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/philox.h"
+#include "ir/access.h"
 #include "ir/op.h"
 
 namespace aeshna::test {
@@ -67,7 +68,9 @@ struct Evaluator {
 
   double load(const Instr& instr, const Coordinate& at) const {
     for (const Access::Guard& guard : instr.access.guards) {
-      if (at[guard.dim] < guard.low || at[guard.dim] >= guard.high) return instr.access.fill;
+      std::int64_t sum = 0;
+      for (const auto& [dim, coefficient] : guard.terms) sum += coefficient * at[dim];
+      if (sum < guard.low || sum >= guard.high) return instr.access.fill;
     }
     return data.at(instr.operand).at(static_cast<std::size_t>(index_of(instr.access, at)));
   }
@@ -155,10 +158,7 @@ void store(const Store& store, double value, const Coordinate& at, OperandData& 
 }
 
 void evaluate_matmul(const FusedKernel& kernel, const OperandData& data, OperandData& result) {
-  const std::size_t rank = kernel.space.size();
-  std::vector<std::int64_t> a_space = kernel.space, b_space = kernel.space;
-  a_space[rank - 1] = kernel.k;
-  b_space[rank - 2] = kernel.k;
+  const std::vector<std::int64_t> a_space = body_space(kernel, kernel.a), b_space = body_space(kernel, kernel.b);
   const auto all_values = [&](const Body& body, const std::vector<std::int64_t>& space) {
     Evaluator evaluator{.body = body, .space = space, .data = data};
     std::vector<double> values;
@@ -168,10 +168,14 @@ void evaluate_matmul(const FusedKernel& kernel, const OperandData& data, Operand
   };
   const std::vector<double> a = all_values(kernel.a, a_space), b = all_values(kernel.b, b_space);
   Evaluator evaluator{.body = kernel.body, .space = kernel.space, .data = data};
-  const std::int64_t rows = kernel.space[rank - 2], columns = kernel.space[rank - 1];
+  const std::span space(kernel.space);
+  const std::size_t first_row = batch_rank(kernel);
+  const std::int64_t rows = points_of(space.subspan(first_row, kernel.row_rank));
+  const std::int64_t columns = points_of(space.last(kernel.column_rank));
   std::int64_t point = 0;
   for_each_point(kernel.space, [&](const Coordinate& at) {
-    const std::int64_t batch = point++ / (rows * columns), m = at[rank - 2], n = at[rank - 1];
+    const std::int64_t batch = point / (rows * columns), m = point / columns % rows, n = point % columns;
+    ++point;
     evaluator.product = 0;
     for (std::int64_t k = 0; k < kernel.k; ++k) {
       evaluator.product += a[static_cast<std::size_t>((batch * rows + m) * kernel.k + k)] *
