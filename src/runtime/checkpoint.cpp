@@ -134,7 +134,7 @@ void write_checkpoint(Weights::Impl& store, const std::filesystem::path& file, s
   for (std::size_t i = 0; i < names.size(); ++i) {
     const TensorType& type = values[i].type();
     tensors.push_back({checkpoint_name(names[i], store.find(names[i]).parameter), stored_type(type), values[i].bytes()});
-    if (is_quantized(type.dtype)) quantized[tensors.back().name] = dtype_name(type.dtype);
+    if (is_quantized(type.dtype)) quantized[tensors.back().name] = std::string(dtype_name(type.dtype));
   }
   std::map<std::string, std::string, std::less<>> metadata{{std::string(kMetadataKey), print_info(info)}, {"format", "pt"}};
   if (!quantized.empty()) metadata.emplace(kQuantizedKey, quantized.dump());
