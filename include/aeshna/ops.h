@@ -113,6 +113,10 @@ Value concat(const std::vector<Value>& parts, std::int64_t axis, Loc loc = Loc::
 Value expand(Operand x, std::vector<std::int64_t> dims, Loc loc = Loc::current());
 /// Constant padding; `before` and `after` have one count >= 0 per axis.
 Value pad(Operand x, const std::vector<std::int64_t>& before, const std::vector<std::int64_t>& after, double value = 0);
+/// x repeated repeats[d] >= 0 times along axis d, as numpy.tile with one count per axis: [a, b] -> [a, b, a, b].
+Value tile(Operand x, const std::vector<std::int64_t>& repeats);
+/// Each element along `axis` repeated `repeats` >= 0 times: [a, b] -> [a, a, b, b].
+Value repeat_interleave(Operand x, std::int64_t repeats, std::int64_t axis);
 /// The order along `axes` reversed (an empty list means all axes).
 Value flip(Operand x, const Axes& axes);
 /// Windows over the last axes, one entry per windowed axis; empty lists mean stride 1, dilation 1, no padding.
@@ -144,6 +148,24 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std:
 // ---- pooling
 
 // ---- resizing
+enum class ResizeMode : std::uint8_t { Nearest, Linear, Cubic };
+/// Where result o lies in the input, with r = input extent / result extent (or 1 / scale): (o + 0.5) r - 0.5; o (in - 1) / (out - 1);
+/// o r. (ONNX: half_pixel, align_corners, asymmetric. PyTorch: align_corners=False, True, and "nearest".)
+enum class ResizeCoordinates : std::uint8_t { HalfPixel, AlignCorners, Asymmetric };
+/// ONNX: floor, ceil, round_prefer_floor, round_prefer_ceil. PyTorch's "nearest" is Asymmetric with Floor, its "nearest-exact"
+/// HalfPixel with PreferCeil.
+enum class NearestRounding : std::uint8_t { Floor, Ceil, PreferFloor, PreferCeil };
+struct ResizeOptions {
+  ResizeMode mode = ResizeMode::Nearest;
+  ResizeCoordinates coordinates = ResizeCoordinates::HalfPixel;
+  NearestRounding rounding = NearestRounding::PreferFloor;  ///< Nearest only
+  double cubic_a = -0.75;                                   ///< Cubic only
+};
+/// x [..., H, W] -> [..., sizes]: the last one or two axes (as many as `sizes` lists); beyond the border the edge is repeated, no
+/// antialiasing. Nearest by whole factors costs nothing.
+Value resize(Operand x, std::vector<std::int64_t> sizes, ResizeOptions options = {});
+/// The same to floor(extent * scale); coordinates use the scales as they are given.
+Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions options = {});
 
 // ---- normalization; y is shaped as x, eps > 0 is added to the variance (biased: divided by the count). Statistics keep their
 // digits when the mean is far above the deviation. An empty or non-float x, or a scale or bias of another shape, is an error.
@@ -167,18 +189,131 @@ Value batch_norm_training(Operand x, Value running_mean, Value running_variance,
                           std::optional<Value> bias = {}, double momentum = 0.1, double eps = 1e-5);
 
 // ---- attention
+struct AttentionOptions {
+  std::optional<double> scale = {};  ///< of q k^T; unset: 1 / sqrt(head_dim)
+  /// A query sees the keys up to its own position alone. Key j is at position j, query i at query_offset + i, or at
+  /// position[batch] + i. With as many queries as keys the offset is 0 unless set; with other lengths one of the two must be set.
+  bool causal = false;
+  /// With causal: a query sees at most this many keys, the latest up to itself; 0: all of them.
+  std::int64_t window = 0;
+  std::optional<std::int64_t> query_offset = {};
+  /// i32 [B]: the position of each sequence's first query, so that one plan decodes at any position. Keys that k and v do not
+  /// have (positions from Sk on) are simply not seen.
+  std::optional<Value> position = {};
+  /// f32, added to the scores; or boolean, true where a query sees a key. Broadcasts to [B, H, Sq, Sk]. A sum of -1e30 or less
+  /// masks. An f32 mask has a gradient, which costs memory for all scores.
+  std::optional<Value> mask = {};
+  /// k and v are ring buffers: slot j holds the latest position up to the last query's that is j modulo Sk. Needs causal, window,
+  /// and Sk >= window + Sq - 1.
+  bool ring = false;
+};
+/// softmax(scale q k^T + mask) v per head: q [B, H, Sq, D], k and v [B, KV, Sk, D] -> [B, H, Sq, D], f32, D from 1 to 256. H is a
+/// multiple of KV: head h uses KV head h / (H / KV). A query that sees no key gives 0, and no gradient. Never holds the scores.
+/// Views of [B, S, heads, D] through permute cost nothing, before and behind.
+Value attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
+struct AttentionResult {
+  Value out;  ///< [B, H, Sq, D]
+  Value lse;  ///< [B, H, Sq]: logsumexp of each query's scores; -inf where it sees no key
+};
+AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
 
 // ---- rotary position embedding
+struct RopeScaling {
+  enum class Kind : std::uint8_t {
+    None,
+    Linear,  ///< positions / factor
+    Ntk,     ///< base * factor^(d / (d - 2))
+    Llama3,  ///< factor, original_length, low_freq_factor, high_freq_factor
+    Yarn,    ///< factor, original_length, beta_fast, beta_slow, attention_factor
+  };
+  Kind kind = Kind::None;
+  double factor = 1;
+  double original_length = 0;  ///< positions the model was trained on first
+  double low_freq_factor = 1, high_freq_factor = 4;
+  double beta_fast = 32, beta_slow = 1;
+  std::optional<double> attention_factor = {};  ///< on what is rotated; unset: 0.1 ln(factor) + 1
+};
+struct RopeOptions {
+  double base = 10000;
+  bool interleaved = false;     ///< pairs (x[2i], x[2i + 1]), as in GPT-J; else (x[i], x[i + d / 2]), as in Llama's published weights
+  std::int64_t rotary_dim = 0;  ///< d: the first elements of each row, which alone are rotated; 0: all
+  std::int64_t offset = 0;      ///< position of row 0
+  /// i32 [S], or [B, S] with B the first axis of x: each row's position, below max_positions, the rows of the tables. One
+  /// outside sets the step's status word (Error OutOfRange).
+  std::optional<Value> positions = {};
+  std::int64_t max_positions = 0;
+  RopeScaling scaling = {};
+};
+/// x [..., S, D]: pair i of a row at position p turns by p * base^(-2i / d), scaled. Tables come from double arithmetic.
+Value rope(Operand x, const RopeOptions& options = {});
 
-// ---- indexing
+// ---- indexing. Indices are i32 or i64. One outside its axis, a negative one too, sets the step's status word (Error OutOfRange
+// naming op and line) and reads or writes nothing; constant indices are checked at build time.
+/// x[:axis] ++ indices.shape ++ x[axis + 1:]: slices along `axis` (NumPy take). Its gradient adds up repeated slices.
+Value gather(Operand x, Operand indices, std::int64_t axis = 0);
+/// y[..., i, ...] = x[..., indices[..., i, ...], ...]: x and indices have equal ranks; axes other than `axis` broadcast.
+Value gather_elements(Operand x, Operand indices, std::int64_t axis);
+/// Rows of table [V, D]: ids [...] -> [..., D].
+Value embedding(Operand table, Operand ids);
+/// indices [...] -> f32 [..., depth]: 1 at the index, else 0.
+Value one_hot(Operand indices, std::int64_t depth);
+/// x with updates[..., i, ...] at [..., indices[..., i, ...], ...] along `axis`. updates has x's other extents; indices broadcast
+/// to updates. The last in row-major order wins where an index repeats.
+Value scatter(Operand x, Operand indices, Operand updates, std::int64_t axis);
+/// The same, added to x, in a fixed order.
+Value scatter_add(Operand x, Operand indices, Operand updates, std::int64_t axis);
 
 // ---- scans and orders
+/// Running sums along `axis` (floats, i32 modulo 2^32, u32): y[i] = x[0] + ... + x[i]; exclusive: without x[i]; reverse: from the
+/// end. The order of the additions depends on the shape alone. Error(InvalidArgument) for an axis out of range.
+Value cumsum(Operand x, std::int64_t axis, bool exclusive = false, bool reverse = false);
+struct SortResult {
+  Value values, indices;  ///< indices: i32 positions along the axis
+};
+/// Floats, i32 or u32 along `axis` in order. Stable: equal values keep their order (ascending index), descending too; NaN counts as
+/// the largest, -0 equals 0. Gradients go to where the values came from.
+SortResult sort(Operand x, std::int64_t axis = -1, bool descending = false);
+/// The first k of sort(x, axis, largest): the k largest (or smallest) in order. Error(OutOfRange) unless 0 <= k <= extent.
+SortResult topk(Operand x, std::int64_t k, std::int64_t axis = -1, bool largest = true);
 
 // ---- key-value caches
+/// The cache [B, KV, C, D] with rows [B, KV, S, D] at positions position .. position + S - 1 of each sequence; `position` is i32, one
+/// per sequence [B] or one for all (a number, or rank 0). ring: modulo C (of more than C rows the last C are kept). Who must see the
+/// new rows reads the result; assigned to the state that `cache` is, it is written in place. Rows outside are not written, and a
+/// position outside [0, C - S] (ring: below 0) makes the step fail (Error OutOfRange); constants are refused when the graph is built.
+Value cache_write(Operand cache, Operand rows, Operand position, bool ring = false);
+/// The inverse: rows position .. position + rows - 1 of each sequence, [B, KV, rows, D].
+Value cache_read(Operand cache, Operand position, std::int64_t rows, bool ring = false);
+/// Which position each slot of a ring holds after `count` rows (i32 [] or [B]) were written: i32 [C] or [B, C]; below 0: none yet.
+Value ring_positions(Operand count, std::int64_t capacity);
+struct KvCache {
+  Value keys, values;  ///< [B, KV, C, D]
+  bool ring = false;
+};
+/// Two f32 states name/keys and name/values of shape [B, KV, C, D], zero at first.
+KvCache kv_cache(Graph& graph, std::string_view name, Shape shape, bool ring = false, Loc loc = Loc::current());
+/// Writes keys and values [B, KV, S, D] at `position`, assigns the states, and returns what attention of this step must read:
+///   KvCache now = cache_append(cache, k, v, position);
+///   attention(q, now.keys, now.values, {.causal = true, .position = position, .ring = now.ring, ...});
+/// A ring of C slots serves a window of W with up to S new rows if C >= W + S - 1: older slots are overwritten before they are read.
+KvCache cache_append(const KvCache& cache, Operand keys, Operand values, Operand position);
 
 // ---- random (Philox4x32-10: key = seed state, counter = element, step, stream; the stream id is fixed when the node is built)
 Value random_uniform(Graph& graph, Shape shape, Loc loc = Loc::current());  ///< f32 in [0, 1), 24 bits
 Value random_normal(Graph& graph, Shape shape, Loc loc = Loc::current());
+// Training draws by the state aeshna.step (and the micro-step), so a resumed run draws what the unbroken one would have; inference
+// by the state aeshna.draw, which counts its steps. Error(InvalidArgument) for impossible bounds.
+Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc = Loc::current());    ///< f32 in [low, high)
+Value random_normal(Graph& graph, Shape shape, double mean, double stddev, Loc loc = Loc::current());  ///< f32
+Value random_bernoulli(Graph& graph, Shape shape, double p, Loc loc = Loc::current());  ///< boolean, true with probability p in [0, 1]
+/// i32 in [low, high), at most 2^31 - 1 numbers; no number is more than (high - low) / 2^32 too likely.
+Value random_int(Graph& graph, Shape shape, std::int64_t low, std::int64_t high, Loc loc = Loc::current());
+/// An index drawn from softmax(logits) for each row of the last axis (Gumbel-max): i32 [...].
+Value random_categorical(Operand logits);
+/// 0 with probability p, else x / (1 - p). The mask is drawn anew each step and again, the same, in the backward pass. In a session
+/// compiled for inference it is x itself, unless `always` (Monte Carlo dropout); forward() of a training session drops too, so
+/// evaluate with an inference session over the same weights. Error(InvalidArgument) unless 0 <= p < 1.
+Value dropout(Operand x, double p, bool always = false);
 
 // ---- gradients
 /// d(loss)/d(each of `wrt`) appended to the graph; loss is a scalar; a value that does not reach it gets zeros.

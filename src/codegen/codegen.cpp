@@ -23,6 +23,18 @@ constexpr std::array kFamilies{
     Family{"reduce", generate_reduce},
     Family{"matmul", generate_matmul},
     Family{"gemv", generate_gemv},
+    Family{"scan", generate_scan},
+    Family{"sort_chunks", generate_sort_chunks},
+    Family{"sort_merge", generate_sort_merge},
+    Family{"place", generate_place},
+    Family{"cache", generate_cache},
+    Family{"attention", generate_attention},
+    Family{"attention_gradient", generate_attention_gradient},
+    Family{"index_order", generate_index_order},
+    Family{"radix_offsets", generate_radix_offsets},
+    Family{"radix_move", generate_radix_move},
+    Family{"scatter_runs", generate_scatter_runs},
+    Family{"scatter_joins", generate_scatter_joins},
 };
 
 }  // namespace

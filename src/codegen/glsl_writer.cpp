@@ -187,14 +187,14 @@ void KernelWriter::set_vector_view(std::uint32_t operand) {
 
 void KernelWriter::use_vector_views(const Body& body, std::uint32_t dim) {
   std::vector<bool> used(views_.size(), false), fits(views_.size(), true);
-  const auto visit = [&](std::uint32_t operand, const Access& access) {
+  const auto visit = [&](std::uint32_t operand, bool vector) {
     used.at(operand) = true;
-    fits[operand] = fits[operand] && vector_access(access, dim) && fused().operands[operand].elements % 4 == 0;
+    fits[operand] = fits[operand] && vector && fused().operands[operand].elements % 4 == 0;
   };
   for (const Instr& instr : body.instrs) {
-    if (instr.kind == Instr::Kind::Load) visit(instr.operand, instr.access);
+    if (instr.kind == Instr::Kind::Load) visit(instr.operand, vector_load(body, instr, dim));
   }
-  for (const Store& store : body.stores) visit(store.operand, store.access);
+  for (const Store& store : body.stores) visit(store.operand, vector_access(store.access, dim));
   for (std::uint32_t operand = 0; operand < views_.size(); ++operand) {
     if (used[operand] && fits[operand]) set_vector_view(operand);
   }
@@ -234,36 +234,59 @@ std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const 
 
 std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable) {
   const Instr& instr = body.instrs[at];
-  const auto given = site.addresses.find(at);
   const auto scalar_at = [&](const std::string& index) { return fetch(instr.operand, instr.dtype, index); };
   const std::string_view type = glsl_type(instr.dtype, site.width);
   const std::string& indent = site.indent;
   const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
 
-  if (site.width == 4 && !uniform_access(instr.access, site.vector_dim) &&
-      !vector_access(instr.access, site.vector_dim)) {
-    // Gather: each component at its own coordinate, under its own guard.
+  // Element index, and the condition under which memory may be touched: what the coordinates and the indices (arguments) say.
+  AESHNA_CHECK(instr.args.size() == instr.access.dynamic.size());
+  const auto index_at = [&](std::size_t i, int lane) {
+    const auto given = site.given.find(instr.args[i]);
+    const bool scalar = site.width == 1 || (given != site.given.end() && given->second.width < site.width);
+    return std::format("uint({}{})", name(site, instr.args[i]), scalar ? "" : std::format(".{}", "xyzw"[lane]));
+  };
+  const auto element = [&](std::string text, int lane) {  // `text`: what the coordinates say
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      const std::int64_t stride = instr.access.dynamic[i].stride;
+      text = std::format("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
+      if (stride != 1) text += " * " + number(stride);
+    }
+    return text;
+  };
+  const auto allowed = [&](std::string text, int lane) {
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      text += std::format("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
+    }
+    return text;
+  };
+  const auto address = site.addresses.find(at);
+  const Site::Address* known = address != site.addresses.end() ? &address->second : nullptr;
+
+  const bool uniform = site.width == 1 || uniform_load(body, instr, site.vector_dim);
+  if (site.width == 4 && !uniform && !vector_load(body, instr, site.vector_dim)) {
+    // Each component at its own coordinate, under its own guard.
     std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
       if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-      const std::string condition = guard(instr.access, coords);
+      const std::string condition = allowed(guard(instr.access, coords), lane);
       text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
-                          "xyzw"[lane], scalar_at(offset(instr.access, coords)));
+                          "xyzw"[lane], scalar_at(element(offset(instr.access, coords), lane)));
     }
     return text;
   }
 
   std::string value;
-  const std::string index = given != site.addresses.end() ? given->second.offset : offset(instr.access, site.coords);
+  const std::string index = element(known ? known->offset : offset(instr.access, site.coords), 0);
   if (site.width == 1) {
     value = scalar_at(index);
-  } else if (uniform_access(instr.access, site.vector_dim)) {
+  } else if (uniform) {
     value = std::format("{}({})", type, scalar_at(index));
   } else {
     value = fetch4(instr.operand, instr.dtype, index);
   }
-  const std::string condition = given != site.addresses.end() ? given->second.condition : guard(instr.access, site.coords);
+  const std::string condition = allowed(known ? known->condition : guard(instr.access, site.coords), 0);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
   return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
                      value);

@@ -112,6 +112,8 @@ class ProductHooks {
         address.condition += range <= 0 ? "false" : std::format("{} < {}", value, writer_.number(range));
       }
     }
+    const bool guarded = std::ranges::any_of(from.instrs, [](const Instr& i) { return !i.access.guards.empty(); });
+    writer_.define(std::format("{}_KEEP", name), outer_extents.size() > 1 || guarded ? 1 : 0);
     writer_.add(outer.text("outer", writer_.split_index("x", outer_extents, outer.names, "  ")));
     // Extents of the contraction are compiled in: what divides by them is a multiplication.
     writer_.add(k.text("k", writer_.split_index("x", k_extents, k.names, "  ", true)));
@@ -205,13 +207,13 @@ class ProductHooks {
   std::size_t vector_dim(const ProductLoad& load) const { return product_vector_dim(kernel_, load.is_a, load.along_k); }
 
   void vector_views(const Body& body, std::size_t dim) {
-    const auto view = [&](std::uint32_t operand, const Access& access) {
-      if (kernel_.operands[operand].elements % 4 == 0 && vector_access(access, dim)) writer_.set_vector_view(operand);
+    const auto view = [&](std::uint32_t operand, bool vector) {
+      if (vector && kernel_.operands[operand].elements % 4 == 0) writer_.set_vector_view(operand);
     };
     for (const Instr& instr : body.instrs) {
-      if (instr.kind == Instr::Kind::Load) view(instr.operand, instr.access);
+      if (instr.kind == Instr::Kind::Load) view(instr.operand, vector_load(body, instr, dim));
     }
-    for (const Store& store : body.stores) view(store.operand, store.access);
+    for (const Store& store : body.stores) view(store.operand, vector_access(store.access, dim));
   }
 
   KernelWriter& writer_;

@@ -117,7 +117,7 @@ class Differentiator {
         like.name.clear();
         const std::size_t begin = graph_.nodes().size();
         const BuildContext build{graph_, like};
-        const std::vector<Value> expanded = node.op->expand(build, widened(build, inputs));
+        const std::vector<Value> expanded = node.op->expand(build, node.op->moves_elements ? inputs : widened(build, inputs));
         const std::size_t end = graph_.nodes().size();
         AESHNA_CHECK(expanded.size() == results.size());
         activate();

@@ -56,7 +56,7 @@ bool mergeable(const Node& node) {
     case OpKind::Random:
       return false;
     default:
-      return !node.op->name.starts_with("random");
+      return !is_random(node);
   }
 }
 

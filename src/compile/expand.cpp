@@ -52,7 +52,7 @@ std::shared_ptr<Graph> expand_once(const Graph& graph) {
     Node like = node;
     like.name.clear();
     const BuildContext context{rebuild.target(), like};
-    std::vector<Value> results = node.op->expand(context, widened(context, inputs));
+    std::vector<Value> results = node.op->expand(context, node.op->moves_elements ? inputs : widened(context, inputs));
     if (results.size() != node.results.size()) {
       fail(ErrorCode::Internal, "[{}] expands to {} results instead of {}", node.op->name, results.size(),
            node.results.size());

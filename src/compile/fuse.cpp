@@ -48,7 +48,7 @@ class Fuser {
 
   bool is_compute(const Node& n) const {
     return n.op->kind == OpKind::Pointwise || n.op->kind == OpKind::Reduce || n.op->kind == OpKind::Product ||
-           n.op->kind == OpKind::Random;
+           n.op->kind == OpKind::Random || n.op->kind == OpKind::Gather;
   }
 
   /// One cluster per node that is stored; false when a movement node had to be forced into memory (start again).
@@ -75,7 +75,7 @@ class Fuser {
       if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
       const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
       const bool stored = state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
-                          (movable ? !fusion_ : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n))));
+                          (movable ? !fusion_ : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n) || only_gathered(n))));
       state_.transparent[n] = !stored;
     }
     for (NodeId n = 0; n < count; ++n) {
@@ -131,6 +131,14 @@ class Fuser {
         }
       }
     }
+  }
+
+  /// A gather that is only gathered from, along other axes: those become loads with two indices.
+  bool only_gathered(NodeId n) const {
+    return graph_.node(n).op->kind == OpKind::Gather && !state_.users[n].empty() && std::ranges::all_of(state_.users[n], [&](NodeId user) {
+      const Node& node = graph_.node(user);
+      return node.op->kind == OpKind::Gather && node.inputs[0].node == n && node.inputs[1].node != n;
+    });
   }
 
   /// A cheap function of at most one large tensor that is in memory anyway: computed where it is used. Small ones (a mean per
@@ -242,7 +250,7 @@ class Fuser {
     for (const NodeId n : old_b) state_.cluster_of[n] = a;
     BuildFailure failure;
     const auto kernel = build_kernel(state_, a, failure);
-    if (kernel && has_room(*kernel) && is_parallel(*kernel) && !blocks_update_in_place(*kernel)) return true;
+    if (kernel && has_room(*kernel) && is_parallel(*kernel) && !blocks_update_in_place(*kernel) && can_be_split(*kernel)) return true;
     for (const NodeId n : old_b) state_.cluster_of[n] = b;
     state_.clusters[static_cast<std::size_t>(a)] = old_a;
     state_.clusters[static_cast<std::size_t>(b)] = old_b;
@@ -263,6 +271,21 @@ class Fuser {
     }
     const bool full = std::ranges::any_of(kernel.body.stores, [](const Store& store) { return !store.outer; });
     return !full || rows >= kFewRows || elements <= kFewElements;
+  }
+
+  /// A tensor that one descriptor does not cover is seen at one place by each reduction, so that a row split can find a window.
+  bool can_be_split(const FusedKernel& kernel) const {
+    if (kernel.kind != FusedKernel::Kind::Reduction) return true;
+    for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
+      if (device_bytes(kernel.operands[i].dtype, kernel.operands[i].elements) <= caps_.max_storage_range) continue;
+      const Access* seen = nullptr;
+      for (const Instr& instr : kernel.body.instrs) {
+        if (instr.kind != Instr::Kind::Load || instr.operand != i) continue;
+        if (seen != nullptr && *seen != instr.access) return false;
+        seen = &instr.access;
+      }
+    }
+    return true;
   }
 
   /// A reduction reads its operands in other invocations than it writes: a state that it updates would need a copy.
@@ -298,7 +321,7 @@ class Fuser {
     int cost = 0;
     for (const NodeId n : state_.clusters[static_cast<std::size_t>(source)]) {
       const Node& node = graph_.node(n);
-      if (node.op->kind != OpKind::Pointwise) return false;
+      if (node.op->kind != OpKind::Pointwise && node.op->kind != OpKind::Gather) return false;
       cost += node.op->pointwise.cost;
       if (state_.external[n] || state_.storage[n].node != n) return false;
       for (const NodeId user : state_.real_users(n)) {
@@ -329,7 +352,7 @@ class Fuser {
     const std::int64_t size = node.results[0].shape.elements();
     // An expensive small value would be recomputed for every element of a broadcast; in a reduction it is computed once per row.
     const bool reduction = has_kind(source, OpKind::Reduce);
-    if (!reduction && node.op->kind == OpKind::Pointwise) {
+    if (!reduction && (node.op->kind == OpKind::Pointwise || node.op->kind == OpKind::Gather)) {
       int cost = 0;
       std::int64_t largest = 0;
       for (const NodeId m : nodes) {

@@ -209,6 +209,8 @@ struct Builder {
     switch (node.op->kind) {
       case OpKind::Pointwise:
         return evaluate_pointwise(context, node, map);
+      case OpKind::Gather:
+        return evaluate_gather(context, node, map);
       case OpKind::Movement:
         return evaluate_movement(context, node, map);
       case OpKind::Index:
@@ -258,6 +260,51 @@ struct Builder {
     const std::uint32_t negative = push_op(context, "greater_equal", DType::boolean, {rest, literal(range / 2)});
     const std::uint32_t wrapped = push_op(context, "sub", word, {rest, range_word});
     return push_op(context, "select", word, {negative, wrapped, rest});
+  }
+
+  /// A load with a part that depends on the index. x must be in memory, as it is or as a view; or x is a gather of this kernel along
+  /// another axis whose own index does not vary along this one: then the load has two such parts.
+  std::uint32_t evaluate_gather(Context& context, const Node& node, const IndexMap& map) {
+    const DType dtype = compute_dtype(node.results[0].dtype);
+    Instr instr;
+    instr.kind = Instr::Kind::Load;
+    instr.dtype = dtype;
+    instr.access.guards = map.guards;
+    std::vector<bool> dynamic(map.axes.size(), false);
+    std::vector<std::size_t> axes;  // of instr.args
+    IndexMap at = map;              // meaningful where an axis is not dynamic
+    const Node* gather = &node;
+    while (true) {
+      axes.push_back(static_cast<std::size_t>(gather->attrs.get<std::int64_t>("axis")));
+      dynamic[axes.back()] = true;
+      instr.args.push_back(evaluate(context, gather->inputs[1], operand_map(*gather, 1, at)));
+      at = operand_map(*gather, 0, at);
+      const ValueId x = gather->inputs[0];
+      if (graph.type(x).shape.elements() == 0) return push_literal(context, 0, dtype);
+      const Node& next = graph.node(x.node);
+      if (next.op->kind != OpKind::Gather || !(inside(x.node) || state.transparent[x.node])) break;
+      const auto inner = static_cast<std::size_t>(next.attrs.get<std::int64_t>("axis"));
+      bool uniform = !dynamic[inner];
+      for (std::size_t d = 0; d < dynamic.size(); ++d) {
+        uniform = uniform && (!dynamic[d] || graph.type(next.inputs[1]).shape[static_cast<int>(d)] == 1);
+      }
+      if (!uniform) break;
+      gather = &next;
+    }
+    const Shape& shape = graph.type(gather->inputs[0]).shape;
+    const auto [stored, source] = view(gather->inputs[0]);
+    instr.operand = operand_index(stored, false);
+    instr.access.strides.assign(context.extents->size(), 0);
+    instr.access.offset = source.offset;
+    for (const std::size_t axis : axes) instr.access.dynamic.push_back({source.strides[axis], shape[static_cast<int>(axis)]});
+    for (std::size_t d = 0; d < source.strides.size(); ++d) {
+      if (dynamic[d]) continue;
+      for (std::size_t j = 0; j < instr.access.strides.size(); ++j) {
+        instr.access.strides[j] += at.axes[d].coefficient[j] * source.strides[d];
+      }
+      instr.access.offset += at.axes[d].offset * source.strides[d];
+    }
+    return push(context, std::move(instr));
   }
 
   /// AND of the guards as a boolean instruction.
@@ -666,13 +713,13 @@ struct Builder {
     }
   }
 
-  // ---- a kernel template of its own
+  // ---- operands that must be in memory
 
   /// `input` of the node as a view of something in memory: the movement ops in between, where they need no guards.
-  std::pair<ValueId, Access> view(ValueId input) {
+  std::pair<ValueId, Access> view(ValueId input) const {
     const std::size_t rank = static_cast<std::size_t>(graph.type(input).shape.rank());
     const auto& dims = graph.type(input).shape.dims();
-    extents.assign(dims.begin(), dims.end());
+    const std::vector<std::int64_t> axes(dims.begin(), dims.end());
     IndexMap map = identity_map(rank, 0, rank);
     ValueId value = input;
     while (true) {
@@ -693,13 +740,13 @@ struct Builder {
             source = slice_map(node, map);
             break;
           case MovementKind::Reshape:
-            source = map_reshape(map, shape, graph.type(node.inputs[0]).shape, extents, split);
+            source = map_reshape(map, shape, graph.type(node.inputs[0]).shape, axes, split);
             break;
           default:
             break;
         }
       }
-      if (!source) give_up("an operand of a kernel template is not in memory", source_to_materialise(value.node));
+      if (!source) give_up("an operand that is read through addresses is not in memory", source_to_materialise(value.node));
       map = std::move(*source);
       value = node.inputs[0];
     }
@@ -713,6 +760,8 @@ struct Builder {
     }
     return true;
   }
+
+  // ---- a kernel template of its own
 
   /// The cluster is one node of OpKind::Kernel.
   void build_template() {
@@ -748,8 +797,9 @@ struct Builder {
     if (kernel.operands.size() > state.caps.max_storage_buffers) {
       give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers));
     }
-    extents.clear();
   }
+
+  // ---- kinds of kernels
 
   void choose_kind() {
     const auto& nodes = state.clusters[static_cast<std::size_t>(id)];

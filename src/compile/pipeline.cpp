@@ -6,12 +6,15 @@
 #include <format>
 #include <map>
 
+#include "aeshna/ops.h"
 #include "base/fail.h"
 #include "base/names.h"
 #include "codegen/codegen.h"
 #include "compile/reserved.h"
 #include "compile/stages.h"
 #include "compile/training.h"
+#include "ir/leaf.h"
+#include "ir/op.h"
 #include "ir/rebuild.h"
 #include "ir/verify.h"
 
@@ -19,10 +22,45 @@ namespace aeshna {
 
 namespace {
 
+/// Inference: dropout is the identity, unless it asks to be always on; random ops draw by the steps of inference sessions, which
+/// are counted apart from the updates, so that sampling draws anew and evaluation does not disturb training.
+std::shared_ptr<Graph> for_inference(const Graph& graph) {
+  const auto active = [](const Node& node) { return node.op->name != "dropout" || node.attrs.get<bool>("always"); };
+  if (std::ranges::none_of(graph.nodes(), is_random)) return clone(graph);
+  Rebuilder rebuild(graph);
+  Graph& target = rebuild.target();
+  const auto step = graph.leaf(reserved::step);
+  Value draw;
+  for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+    const Node& node = graph.node(id);
+    if (!is_random(node)) {
+      rebuild.copy(id);
+    } else if (!active(node)) {
+      rebuild.map(id, {rebuild.mapped(node.inputs[0])});
+    } else if (!step || node.inputs.back() != ValueId{*step, 0}) {
+      rebuild.copy(id);  // a step of the user's own
+    } else {
+      if (!draw) {
+        const auto known = target.leaf(reserved::draw);
+        draw = known ? target.value({*known, 0}) : target.state(reserved::draw, {}, DType::u32, Init::zeros());
+      }
+      std::vector<ValueId> inputs;
+      for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input).id());
+      inputs.back() = draw.id();
+      rebuild.map(id, {target.value({target.add_node(*node.op, std::move(inputs), node.attrs, node), 0})});
+    }
+  }
+  if (draw && std::ranges::none_of(target.assigns(), [&](NodeId id) { return target.node(id).inputs[0] == draw.id(); })) {
+    target.assign(draw, draw + 1);
+  }
+  return rebuild.finish();
+}
+
 /// A user's graph may hold gradients that it asked for itself (ops.h, gradients): inference runs everything as one list.
 void run_verify(Compilation& c) {
   verify(*c.graph, "builder");
   if (c.options.training) return;
+  c.graph = for_inference(*c.graph);
   for (std::size_t i = 0; i < c.graph->nodes().size(); ++i)
     c.graph->mutable_node(static_cast<NodeId>(i)).segment = Segment::Forward;
 }
@@ -49,7 +87,7 @@ void run_status(Compilation& c) { c.graph = lower_checks(*c.graph, c.plan.checks
 void run_simplify(Compilation& c) { c.graph = rewrite(*c.graph, false); }
 
 void run_fuse(Compilation& c) {
-  c.graph = narrow_concats(c.graph, c.caps);
+  c.graph = split_reductions(narrow_concats(c.graph, c.caps), c.caps);
   c.fused = fuse(*c.graph, c.caps, c.options.fusion);
 }
 
@@ -71,7 +109,6 @@ void run_codegen(Compilation& c) {
     c.plan.kernels.push_back({.source = std::move(source),
                               .local = step.spec.local,
                               .shared_bytes = step.spec.shared_bytes,
-                              .needs_subgroups = step.spec.needs_subgroups,
                               .name = std::format("{} {}", step.spec.family, step.spec.variant)});
   }
 }

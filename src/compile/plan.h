@@ -48,7 +48,6 @@ struct PlanKernel {
   KernelSource source;
   std::array<std::uint32_t, 3> local{1, 1, 1};
   std::uint32_t shared_bytes = 0;
-  bool needs_subgroups = false;
   std::string name;
 };
 

@@ -383,6 +383,12 @@ class Checker {
               done);
       }
     }
+    if (const auto& call = step.spec.fused->call; call.updated) {  // the kernel leaves most of it as it is
+      const PlanOperand& result = step.operands[call.result_operands[0]];
+      const Interval range = interval(result);
+      if (!memory_[range.space].holds(range.begin, range.end, canonical(*call.updated), 0))
+        found("{} does not find the old contents of what it updates in '{}' (order {})", name(index), name(result), done);
+    }
     for (std::size_t k = 0; k < step.operands.size(); ++k) {
       if (!step.operands[k].written) continue;
       const Interval range = interval(step.operands[k]);

@@ -17,6 +17,7 @@ std::string list(std::span<const std::int64_t> values) {
 std::string access(const Access& a) {
   std::string text = list(a.strides);
   if (a.offset != 0) text += std::format(" + {}", a.offset);
+  for (const Access::Dynamic& dynamic : a.dynamic) text += std::format(" + {} * (index < {})", dynamic.stride, dynamic.extent);
   for (const Access::Guard& guard : a.guards) {
     text += std::format(" if {} <= ", guard.low);
     for (std::size_t i = 0; i < guard.terms.size(); ++i) {
@@ -25,7 +26,7 @@ std::string access(const Access& a) {
     }
     text += std::format(" < {}", guard.high);
   }
-  if (!a.guards.empty()) text += std::format(" else {}", a.fill);
+  if (!a.guards.empty() || !a.dynamic.empty()) text += std::format(" else {}", a.fill);
   return text;
 }
 

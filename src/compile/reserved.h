@@ -13,6 +13,7 @@ inline constexpr std::string_view first_micro =
 
 // States.
 inline constexpr std::string_view step = "aeshna.step";         ///< u32 rank 0: updates made so far
+inline constexpr std::string_view draw = "aeshna.draw";         ///< u32 rank 0, inference with random ops: steps made so far
 inline constexpr std::string_view accumulator = "aeshna.acc/";  ///< + parameter: f32 sum of the micro-steps' gradients
 inline constexpr std::string_view micro_step =
     "aeshna.micro_step";  ///< u32 rank 0, only with random ops and accumulate > 1

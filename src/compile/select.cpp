@@ -1,13 +1,15 @@
 // select: each fused kernel becomes one KernelSpec, chosen with its geometry as one value.
 //
 // Kernels whose operands exceed what one descriptor covers are first cut by rows: along an outer dimension of the space, in
-// halves, until every operand's window fits.
+// halves, until every operand's window fits. A gather from such an operand sees it through several windows.
 #include <algorithm>
 #include <format>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 
+#include "base/checked.h"
 #include "base/fail.h"
 #include "compile/stages.h"
 #include "ir/access.h"
@@ -76,6 +78,92 @@ FusedKernel rows_of(const FusedKernel& kernel, std::size_t dim, std::int64_t sta
   return part;
 }
 
+/// The index of a gather that alone reaches further than `limit` elements of `operand`, as position in the load's arguments.
+std::optional<std::size_t> far_index(const Instr& instr, std::uint32_t operand, std::int64_t limit) {
+  if (instr.kind != Instr::Kind::Load || instr.operand != operand) return std::nullopt;
+  for (std::size_t i = 0; i < instr.access.dynamic.size(); ++i) {
+    const auto& [stride, extent] = instr.access.dynamic[i];
+    if (stride > 0 && extent > 1 && extent - 1 >= limit / stride) return i;
+  }
+  return std::nullopt;
+}
+
+/// Gathers from `operand`, whose indices reach over more than one descriptor covers, become one gather for each window of at most
+/// `limit` elements: every window is an operand of its own, and the index says which one counts. False if there are none.
+bool bind_windows(FusedKernel& kernel, std::uint32_t operand, std::int64_t limit) {
+  std::map<std::int64_t, std::uint32_t> windows;  // by first element: the operand
+  bool any = false;
+  for (Body* body : {&kernel.a, &kernel.b, &kernel.body}) {
+    if (body->instrs.empty()) continue;
+    const std::vector<std::int64_t> space = body_space(kernel, *body);
+    Body result;
+    result.k = body->k;
+    std::vector<std::uint32_t> renamed;
+    const auto push = [&](Instr instr) {
+      result.instrs.push_back(std::move(instr));
+      return static_cast<std::uint32_t>(result.instrs.size() - 1);
+    };
+    const auto op = [&](std::string_view name, DType dtype, std::vector<std::uint32_t> args) {
+      Instr instr;
+      instr.kind = Instr::Kind::Op;
+      instr.op = &find_op(name);
+      instr.dtype = dtype;
+      instr.args = std::move(args);
+      return push(std::move(instr));
+    };
+    for (const Instr& old : body->instrs) {
+      Instr instr = old;
+      for (std::uint32_t& arg : instr.args) arg = renamed[arg];
+      const auto far = far_index(old, operand, limit);
+      std::int64_t rows = 0;  // of a window
+      if (far) {
+        // What lies within one row of the index must fit as well; farther strides are left to the row split.
+        const std::int64_t stride = old.access.dynamic[*far].stride;
+        std::int64_t inner = 1;
+        for (std::size_t d = 0; d < old.access.strides.size(); ++d) {
+          const std::int64_t s = std::abs(old.access.strides[d]);
+          if (s < stride) inner = checked_add(inner, checked_mul(s, std::max<std::int64_t>(space[d] - 1, 0), "a gather"), "a gather");
+        }
+        rows = inner > limit ? 0 : (limit - inner) / stride + 1;
+      }
+      if (rows < 1) {
+        renamed.push_back(push(std::move(instr)));
+        continue;
+      }
+      any = true;
+      const std::int64_t extent = old.access.dynamic[*far].extent;
+      const std::uint32_t index = instr.args[*far];
+      const DType index_type = result.instrs[index].dtype;
+      std::optional<std::uint32_t> value;
+      for (std::int64_t first = 0; first < extent; first += rows) {
+        Instr window = instr;
+        window.access.offset += first * old.access.dynamic[*far].stride;
+        window.access.dynamic[*far].extent = std::min(rows, extent - first);
+        if (!value) {
+          value = push(std::move(window));
+          continue;
+        }
+        Instr number;
+        number.kind = Instr::Kind::Literal;
+        number.dtype = index_type;
+        number.literal = static_cast<double>(first);
+        const std::uint32_t literal = push(std::move(number));
+        window.args[*far] = op("sub", index_type, {index, literal});
+        const auto [entry, fresh] = windows.try_emplace(window.access.offset - old.access.offset, static_cast<std::uint32_t>(kernel.operands.size()));
+        if (fresh) kernel.operands.push_back(KernelOperand(kernel.operands[operand]));
+        window.operand = entry->second;
+        const std::uint32_t here = push(std::move(window));
+        value = op("select", instr.dtype, {op("greater_equal", DType::boolean, {index, literal}), here, *value});
+      }
+      renamed.push_back(*value);
+    }
+    result.stores = std::move(body->stores);
+    for (Store& store : result.stores) store.value = renamed[store.value];
+    *body = std::move(result);
+  }
+  return any;
+}
+
 std::string describe(const FusedKernel& kernel) {
   return kernel.anchor != nullptr ? kernel.anchor->name : std::string("kernel");
 }
@@ -140,6 +228,10 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
       });
     }
     out.push_back(std::move(kernel));
+    return;
+  }
+  if (bind_windows(kernel, static_cast<std::uint32_t>(*worst), limit(*worst) - window_alignment(kernel.operands[*worst].dtype, caps))) {
+    split_by_rows(std::move(kernel), caps, out);
     return;
   }
   // The dimension whose halves shrink the worst operand's window most.

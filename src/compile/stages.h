@@ -33,6 +33,9 @@ std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>
 // --- graph -> fused kernels -> specs -> plan
 /// Concatenations of more parts than a kernel has operands become trees; otherwise the same graph. (narrow.cpp)
 std::shared_ptr<Graph> narrow_concats(std::shared_ptr<Graph> graph, const Caps& caps);
+/// Reductions one result of which reaches over more than a descriptor covers become reductions of slices; otherwise the same
+/// graph. (split_reductions.cpp)
+std::shared_ptr<Graph> split_reductions(std::shared_ptr<Graph> graph, const Caps& caps);
 
 /// Partitions the nodes of an expanded graph into kernels, in topological order; movement ops and duplicable cheap pointwise
 /// ops may be computed in several kernels. With fusion off every node that is not a leaf gets a kernel of its own. (fuse.cpp)

@@ -54,12 +54,12 @@ Unassigned take_out_assigns(const Graph& source, std::uint32_t micro_steps) {
     if (node.op->name == "assign") {
       result.assigns.push_back({rebuild.mapped(node.inputs[0]).id(), rebuild.mapped(node.inputs[1]).id(), node.line});
       rebuild.drop(id);
-    } else if (micro_steps > 1 && node.op->name.starts_with("random")) {
+    } else if (micro_steps > 1 && is_random(node)) {
       Graph& target = rebuild.target();
       std::vector<ValueId> inputs;
       for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input).id());
-      if (!drawn) drawn = random_step(target, target.value(inputs[1]), micro_steps);
-      inputs[1] = drawn.id();
+      if (!drawn) drawn = random_step(target, target.value(inputs.back()), micro_steps);
+      inputs.back() = drawn.id();
       rebuild.map(id, {target.value({target.add_node(*node.op, std::move(inputs), node.attrs, node), 0})});
     } else {
       rebuild.copy(id);

@@ -57,8 +57,6 @@ void check_workgroup(std::string_view kernel, const std::array<std::uint32_t, 3>
 void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_t bindings, const Caps& caps) {
   const std::string kernel = spec.variant.empty() ? spec.family : spec.family + " " + spec.variant;
   check_workgroup(kernel, spec.local, spec.shared_bytes, push_bytes, bindings, caps);
-  if (spec.needs_subgroups && !caps.subgroup_arithmetic)
-    fail(ErrorCode::LimitExceeded, "kernel {}: needs subgroup arithmetic, the device has none", kernel);
   const auto range = [&](std::string_view what, std::uint64_t bytes) {
     if (bytes > caps.max_storage_range)
       fail(ErrorCode::LimitExceeded, "kernel {}: {} needs max_storage_range = {} bytes, the device allows {}", kernel,

@@ -100,7 +100,55 @@ std::optional<Reach> reach(const Access& access, std::span<const std::int64_t> s
   for (std::size_t d = 0; d < at.size(); ++d) {
     if (!counted[d]) add(access.strides[d], at[d]);
   }
+  for (const Access::Dynamic& dynamic : access.dynamic) {
+    if (dynamic.extent <= 0) return std::nullopt;
+    add(dynamic.stride, {0, dynamic.extent - 1});
+  }
   return result;
+}
+
+namespace {
+
+/// Whether the values of all of `wanted` are the same along `dim`.
+bool uniform_values(const Body& body, std::span<const std::uint32_t> wanted, std::size_t dim) {
+  if (wanted.empty()) return true;
+  const std::uint32_t end = *std::ranges::max_element(wanted) + 1;
+  std::vector<bool> uniform(end);
+  for (std::uint32_t i = 0; i < end; ++i) {
+    const Instr& instr = body.instrs[i];
+    bool same = std::ranges::all_of(instr.args, [&](std::uint32_t arg) { return uniform[arg]; });
+    switch (instr.kind) {
+      case Instr::Kind::Load:
+      case Instr::Kind::Random:
+        same = same && uniform_access(instr.access, dim);
+        break;
+      case Instr::Kind::Index:
+        same = instr.dim != dim;
+        break;
+      case Instr::Kind::Reduce:  // over every inner dimension
+        same = true;
+        break;
+      case Instr::Kind::Product:
+        same = false;
+        break;
+      default:
+        break;
+    }
+    uniform[i] = same;
+  }
+  return std::ranges::all_of(wanted, [&](std::uint32_t i) { return uniform[i]; });
+}
+
+}  // namespace
+
+bool vector_load(const Body& body, const Instr& load, std::size_t dim) {
+  return vector_access(load.access, dim) &&
+         std::ranges::all_of(load.access.dynamic, [](const Access::Dynamic& d) { return d.stride % 4 == 0; }) &&
+         uniform_values(body, load.args, dim);
+}
+
+bool uniform_load(const Body& body, const Instr& load, std::size_t dim) {
+  return uniform_access(load.access, dim) && uniform_values(body, load.args, dim);
 }
 
 ReductionLevels reduction_levels(const FusedKernel& kernel) {

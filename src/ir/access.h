@@ -41,6 +41,9 @@ void each_access(Kernel& kernel, Visit visit) {
     for (auto& store : body->stores) visit(*body, store.operand, store.access);
   }
 }
+/// The same of a Load of `body`, with what its indices add; `dim` is never an outer dimension of a Reduction.
+bool vector_load(const Body& body, const Instr& load, std::size_t dim);
+bool uniform_load(const Body& body, const Instr& load, std::size_t dim);
 
 /// How the instructions of a Reduction's body depend on its space.
 struct ReductionLevels {

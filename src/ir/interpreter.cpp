@@ -89,7 +89,7 @@ class Run {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::string name = "operand" + std::to_string(i);
       HostTensor operand = *inputs[i];
-      if (is_half(operand.type.dtype)) operand.type.dtype = DType::f32;  // as the compiler widens them (compile/widen.h)
+      if (is_half(operand.type.dtype) && !node.op->moves_elements) operand.type.dtype = DType::f32;  // as the compiler widens them (compile/widen.h)
       operands.push_back(graph.input(name, operand.type.shape, operand.type.dtype));
       leaves.emplace(name, std::move(operand));
     }

@@ -37,13 +37,20 @@ struct Access {
   };
   std::vector<Guard> guards;
   double fill = 0;
+  /// A Load may also depend on data: argument i of the instruction, an index (i32), times `stride`. Where an index is outside
+  /// [0, extent) the load gives `fill` and memory is not touched.
+  struct Dynamic {
+    std::int64_t stride = 0, extent = 0;
+    friend bool operator==(const Dynamic&, const Dynamic&) = default;
+  };
+  std::vector<Dynamic> dynamic = {};  ///< one per argument of the Load
   friend bool operator==(const Access&, const Access&) = default;
 };
 
 /// One scalar step of a fused body; args refer to earlier instructions of the same body.
 struct Instr {
   enum class Kind : std::uint8_t {
-    Load,     ///< operand `operand` through `access`
+    Load,     ///< operand `operand` through `access`; args: the indices that access.dynamic scales
     Literal,  ///< `literal`
     Index,    ///< coordinate `dim` of the space times access.strides[0] plus access.offset, as i32
     Op,       ///< pointwise `op` on `args`; cast is an Op whose dtype differs from its argument's
@@ -141,7 +148,6 @@ struct KernelSpec {
   std::uint32_t shared_bytes = 0;
   std::uint64_t workspace_bytes = 0;  ///< split-K / split-reduction partials; bound after the operands when > 0
   std::uint32_t counters = 0;         ///< u32 counters, zero before and after every launch; bound last when > 0
-  bool needs_subgroups = false;
   double flops = 0, bytes = 0;  ///< estimates for profiles and chunk bounds
   std::int64_t constant(std::string_view name) const;
 };

@@ -28,5 +28,6 @@ bool is_input(const Node& node) { return node.op->name == "input"; }
 bool is_parameter(const Node& node) { return node.op->name == "parameter"; }
 bool is_state(const Node& node) { return node.op->name == "state"; }
 bool is_constant(const Node& node) { return node.op->name == "constant"; }
+bool is_random(const Node& node) { return node.attrs.find("stream") != nullptr; }
 
 }  // namespace aeshna

@@ -15,5 +15,7 @@ bool is_input(const Node& node);
 bool is_parameter(const Node& node);
 bool is_state(const Node& node);
 bool is_constant(const Node& node);
+/// Draws random numbers: has the attr "stream", and the step as its last operand.
+bool is_random(const Node& node);
 
 }  // namespace aeshna

@@ -20,6 +20,7 @@ enum class OpKind : std::uint8_t {
   Leaf,       ///< input, parameter, state, constant
   Sink,       ///< assign, and checks that write the status word
   Pointwise,  ///< one scalar result per element of the broadcast shape; `pointwise` is set
+  Gather,     ///< gather_elements: one element of x for each element of the index; a load whose address depends on data
   Movement,   ///< reshape permute slice expand pad concat: `movement` says which
   Index,      ///< iota: a function of coordinates alone
   Random,     ///< random_bits: a function of coordinates, seed and step
@@ -142,6 +143,8 @@ struct OpDef {
   std::optional<std::size_t> updates;
   /// `infer` has a rule for quantized operands; everywhere else they are refused by name.
   bool reads_quantized = false;
+  /// Composite: its results are elements of its operands; f16 and bf16 go through it as they are (compile/widen.h).
+  bool moves_elements = false;
   MovementKind movement = MovementKind::None;
   ReduceKind reduce = ReduceKind::Sum;
 };

@@ -83,14 +83,14 @@ void main() {
   begin = end * part / PARTS;
   end = end * (part + 1) / PARTS;
 #endif
-  A_Outer a_outers[A_PER_THREAD * A_LANES];
-  B_Outer b_outers[B_PER_THREAD * B_LANES];
+  A_OUTERS(a_outers)
+  B_OUTERS(b_outers)
   A_SETUP(a_outers, row0, ROWS)
   B_SETUP(b_outers, col0, COLS)
   vec4 a_items[A_PER_THREAD], b_items[B_PER_THREAD];
   if (begin < end) {
-    A_PREFETCH(a_items, a_outers, begin * BK)
-    B_PREFETCH(b_items, b_outers, begin * BK)
+    A_PREFETCH(a_items, a_outers, row0, ROWS, begin * BK)
+    B_PREFETCH(b_items, b_outers, col0, COLS, begin * BK)
     A_COMMIT(a_items, 0)
     B_COMMIT(b_items, 0)
   }
@@ -98,8 +98,8 @@ void main() {
   for (uint step = begin; step < end; ++step) {
     const bool more = step + 1 < end;
     if (more) {  // the next tile travels while this one is computed
-      A_PREFETCH(a_items, a_outers, (step + 1) * BK)
-      B_PREFETCH(b_items, b_outers, (step + 1) * BK)
+      A_PREFETCH(a_items, a_outers, row0, ROWS, (step + 1) * BK)
+      B_PREFETCH(b_items, b_outers, col0, COLS, (step + 1) * BK)
     }
     const uint stage = (step - begin) & (STAGES - 1);
     [[unroll]] for (uint k = 0; k < BK; ++k) {

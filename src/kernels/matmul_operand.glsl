@@ -44,24 +44,42 @@
 #define X_K_OF(e) ((e) / X_QUADS)
 #endif
 
-// X_SET_OUTER: what a thread keeps of the outer coordinates of its items, X_LANES for each, all along the depth.
+// Outer coordinates of item e, X_LANES of them: AT(e, c).
 #if X_VEC
 #define X_LANES 1
 #if X_ALONG_K
-#define X_SET_OUTER(outers, i, e, outer0, extent) outers[i] = X_outer(min((outer0) + X_O(e), (extent) - 1));
+#define X_AT(outer0, extent, e, c) X_outer(min((outer0) + X_O(e), (extent) - 1))
 #else
-#define X_SET_OUTER(outers, i, e, outer0, extent) outers[i] = X_outer(min((outer0) + X_Q(e) * 4, (extent) - 4));
+#define X_AT(outer0, extent, e, c) X_outer(min((outer0) + X_Q(e) * 4, (extent) - 4))
 #endif
-#define X_FETCH(outers, i, k) X_load_vec(outers[i], k)
 #else
 #define X_LANES 4
-#define X_SET_OUTER(outers, i, e, outer0, extent)                                                \
-  [[unroll]] for (uint c = 0; c < 4; ++c) {                                                      \
-    outers[(i) * 4 + c] = X_outer(min((outer0) + X_COORD(X_Q(e), c), (extent) - 1));             \
+#define X_AT(outer0, extent, e, c) X_outer(min((outer0) + X_COORD(X_Q(e), c), (extent) - 1))
+#endif
+
+// X_KEEP 1: what they are costs enough to be kept in registers, all along the depth; 0: a product and a sum, made again.
+#if X_KEEP
+#define X_OUTERS(name) X_Outer name[X_PER_THREAD * X_LANES];
+#define X_SETUP(outers, outer0, extent)                                                          \
+  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                           \
+    [[unroll]] for (uint c = 0; c < X_LANES; ++c)                                                \
+      outers[i * X_LANES + c] = X_AT(outer0, extent, thread + i * THREADS, c);                   \
   }
-#define X_FETCH(outers, i, k)                                                     \
-  vec4(X_load(outers[(i) * 4], k), X_load(outers[(i) * 4 + 1], k),                \
-       X_load(outers[(i) * 4 + 2], k), X_load(outers[(i) * 4 + 3], k))
+#define X_OUTER_OF(outers, outer0, extent, i, e, c) outers[(i) * X_LANES + (c)]
+#else
+#define X_OUTERS(name)
+#define X_SETUP(outers, outer0, extent)
+#define X_OUTER_OF(outers, outer0, extent, i, e, c) X_AT(outer0, extent, e, c)
+#endif
+
+#if X_VEC
+#define X_FETCH(outers, outer0, extent, i, e, k) X_load_vec(X_OUTER_OF(outers, outer0, extent, i, e, 0), k)
+#else
+#define X_FETCH(outers, outer0, extent, i, e, k)                          \
+  vec4(X_load(X_OUTER_OF(outers, outer0, extent, i, e, 0), k),            \
+       X_load(X_OUTER_OF(outers, outer0, extent, i, e, 1), k),            \
+       X_load(X_OUTER_OF(outers, outer0, extent, i, e, 2), k),            \
+       X_load(X_OUTER_OF(outers, outer0, extent, i, e, 3), k))
 #endif
 
 #define X_ITEMS (X_OUTER * BK / 4)
@@ -77,19 +95,14 @@
 #define X_INSIDE(k) true
 #endif
 
-#define X_SETUP(outers, outer0, extent)                                    \
-  [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                     \
-    X_SET_OUTER(outers, i, thread + i * THREADS, outer0, extent)           \
-  }
-
 // X_PREFETCH: the items of the tile at depth k0 into registers `item`, zeros beyond DEPTH.
-#define X_PREFETCH(item, outers, k0)                                                             \
+#define X_PREFETCH(item, outers, outer0, extent, k0)                                             \
   [[unroll]] for (uint i = 0; i < X_PER_THREAD; ++i) {                                           \
     const uint e = thread + i * THREADS, depth = (k0) + X_K_OF(e);                               \
     item[i] = vec4(0.0);                                                                         \
     if (X_EXISTS(e) && X_INSIDE(depth)) {                                                        \
       const X_K k = X_k(depth);                                                                  \
-      item[i] = X_FETCH(outers, i, k);                                                           \
+      item[i] = X_FETCH(outers, outer0, extent, i, e, k);                                        \
     }                                                                                            \
   }
 

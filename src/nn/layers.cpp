@@ -1,34 +1,77 @@
-#include <format>
-
-#include "aeshna/nn.h"
-#include "base/fail.h"
+// Linear layers and what is made of them.
+#include "nn/layer.h"
 
 namespace aeshna::nn {
 
 Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions options, Loc loc) {
-  const auto reject = [&](std::string message) {
-    throw Error(ErrorCode::InvalidArgument, "[nn::linear] " + message)
-        .context("the call at " + SourceLine(loc).to_string());
-  };
-  if (name.empty()) reject("needs a name");
-  if (x.shape().rank() < 1) reject(std::format("'{}' needs an input of rank >= 1, not {}", name, x.type().to_string()));
-  if (out < 1) reject(std::format("'{}' needs at least one output, not {}", name, out));
-  Graph& graph = x.graph();
+  const Layer layer("linear", name, x, loc);
+  layer.require(x.shape().rank() >= 1, "needs an input of rank >= 1, not {}", x.type().to_string());
+  layer.require(out >= 1, "needs at least one output, not {}", out);
   const std::int64_t in = x.shape()[x.shape().rank() - 1];
-  const Value weight =
-      graph.parameter(std::format("{}.weight", name), {out, in}, {.init = options.init, .dtype = x.dtype()}, loc);
+  const bool trainable = options.trainable && !options.lora;
+  const Value weight = layer.parameter("weight", {out, in}, options.init, trainable);
   std::optional<Value> bias;
-  if (options.bias)
-    bias = graph.parameter(std::format("{}.bias", name), {out}, {.init = Init::zeros(), .dtype = x.dtype()}, loc);
-  return aeshna::linear(Operand(x, loc), Operand(weight, loc), bias);
+  if (options.bias) bias = layer.parameter("bias", {out}, Init::zeros(), trainable);
+  const Value y = aeshna::linear(layer.at(x), layer.at(weight), bias);
+  if (!options.lora) return y;
+
+  const auto& [rank, alpha] = *options.lora;
+  layer.require(rank >= 1, "needs a LoRA rank of at least 1, not {}", rank);
+  const Value a = layer.parameter("lora_A.weight", {rank, in}, {}, options.trainable);
+  const Value b = layer.parameter("lora_B.weight", {out, rank}, Init::zeros(), options.trainable);
+  const Value low = aeshna::linear(layer.at(x), layer.at(a));
+  const Value scaled =
+      mul(layer.at(low), layer.at(alpha / static_cast<double>(rank)));  // the smallest tensor on the way
+  return add(layer.at(y), layer.at(aeshna::linear(layer.at(scaled), layer.at(b))));
 }
 
-Value mlp(Value x, const std::vector<std::int64_t>& hidden, std::int64_t out, std::string_view name, Loc loc) {
-  std::size_t layer = 0;
-  for (const std::int64_t width : hidden) {
-    x = relu(Operand(linear(x, width, std::format("{}.{}", name, layer++), {}, loc), loc));
+Value activate(Value x, Activation activation, Loc loc) {
+  const Operand operand(x, loc);
+  switch (activation) {
+    case Activation::Relu:
+      return relu(operand);
+    case Activation::Gelu:
+      return gelu_erf(operand);
+    case Activation::GeluTanh:
+      return gelu_tanh(operand);
+    case Activation::Silu:
+      return silu(operand);
+    case Activation::Tanh:
+      return tanh(operand);
   }
-  return linear(x, out, std::format("{}.{}", name, layer), {}, loc);
+  return x;
+}
+
+Value dropout(Value x, double p, bool training, Loc loc) {
+  const Layer layer("dropout", "dropout", x, loc);
+  layer.require(p >= 0 && p < 1, "needs a probability in [0, 1), not {}", p);
+  if (!training || p == 0) return x;
+  const Value kept = greater_equal(layer.at(random_uniform(layer.graph(), x.shape(), loc)), layer.at(p));
+  // A select, so that a dropped infinity is 0 too.
+  return select(layer.at(kept), layer.at(mul(layer.at(x), layer.at(1 / (1 - p)))), layer.at(0.0));
+}
+
+Value mlp(Value x, const std::vector<std::int64_t>& hidden, std::int64_t out, std::string_view name, MlpOptions options,
+          Loc loc) {
+  const Layer layer("mlp", name, x, loc);
+  const LinearOptions each{.bias = options.bias, .lora = options.lora, .trainable = options.trainable};
+  std::size_t i = 0;
+  for (const std::int64_t width : hidden) {
+    x = activate(linear(x, width, layer.part(std::to_string(i++)), each, loc), options.activation, loc);
+    x = dropout(x, options.dropout, options.training, loc);
+  }
+  return linear(x, out, layer.part(std::to_string(i)), each, loc);
+}
+
+Value swiglu(Value x, std::int64_t hidden, std::string_view name, SwigluOptions options, Loc loc) {
+  const Layer layer("swiglu", name, x, loc);
+  layer.require(x.shape().rank() >= 1, "needs an input of rank >= 1, not {}", x.type().to_string());
+  layer.require(hidden >= 1, "needs a hidden width of at least 1, not {}", hidden);
+  const LinearOptions each{.bias = options.bias, .lora = options.lora, .trainable = options.trainable};
+  const Value gate = silu(layer.at(linear(x, hidden, layer.part("gate_proj"), each, loc)));
+  const Value up = linear(x, hidden, layer.part("up_proj"), each, loc);
+  const std::int64_t width = x.shape()[x.shape().rank() - 1];
+  return linear(mul(layer.at(gate), layer.at(up)), width, layer.part("down_proj"), each, loc);
 }
 
 }  // namespace aeshna::nn

@@ -13,6 +13,8 @@ const char* kind_name(OpKind kind) {
     case OpKind::Leaf: return "leaf";
     case OpKind::Sink: return "sink";
     case OpKind::Pointwise: return "pointwise";
+    case OpKind::Gather:
+      return "gather";
     case OpKind::Movement: return "movement";
     case OpKind::Index: return "index";
     case OpKind::Random: return "random";

@@ -21,7 +21,8 @@ std::vector<OpDef> resize_ops();      ///< resize.cpp: resize
 std::vector<OpDef> norm_ops();        ///< norm.cpp: layer_norm rms_norm group_norm instance_norm batch_norm
 std::vector<OpDef> attention_ops();   ///< attention.cpp: attention and its gradients
 std::vector<OpDef> rope_ops();        ///< rope.cpp: rope
-std::vector<OpDef> index_ops();       ///< index.cpp: gather gather_elements scatter scatter_add embedding one_hot
+std::vector<OpDef> index_ops();       ///< index.cpp: gather gather_elements embedding one_hot
+std::vector<OpDef> scatter_ops();     ///< scatter.cpp: scatter scatter_add, and the kernels they expand to
 std::vector<OpDef> order_ops();       ///< order.cpp: cumsum sort topk
 std::vector<OpDef> cache_ops();       ///< cache.cpp: cache_write
 

@@ -60,8 +60,8 @@ Walk walk_of(const FusedKernel& kernel, bool is_a) {
     ++loads;
     const KernelOperand& operand = kernel.operands.at(instr.operand);
     for (auto [dim, votes] : {std::pair{k_dim, &along_k}, std::pair{outer_dim, &along_outer}}) {
-      votes->vector += operand.elements % 4 == 0 && vector_access(instr.access, dim);
-      votes->uniform += uniform_access(instr.access, dim);
+      votes->vector += operand.elements % 4 == 0 && vector_load(body, instr, dim);
+      votes->uniform += uniform_load(body, instr, dim);
       const auto stride = static_cast<double>(std::abs(instr.access.strides[dim]));
       if (stride > 0) votes->run += static_cast<double>(std::min<std::int64_t>(space[dim], 32)) / stride;
     }
@@ -112,8 +112,8 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
     rejected = std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
   } else if (spec.workspace_bytes > caps.max_storage_range) {
     rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
-  } else if (groups > std::int64_t{UINT32_MAX}) {
-    rejected = std::format("{} workgroups; indices are 32-bit", groups);
+  } else if (spec.workgroups > max_workgroups(caps)) {
+    rejected = std::format("{} workgroups; the device launches at most {}", groups, max_workgroups(caps));
   }
 }
 

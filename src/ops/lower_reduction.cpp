@@ -46,7 +46,7 @@ Facts facts_of(const FusedKernel& kernel) {
     facts.not_vectorisable = "the last extent is not a multiple of 4";
   }
   std::int64_t along_row = 0, across_rows = 0;  // elements: a mean per row does not outweigh the matrix beside it
-  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored) {
+  const auto visit = [&](const Access& access, std::uint32_t operand, bool stored, bool gather = false) {
     const std::int64_t elements = kernel.operands[operand].elements;
     if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
       along_row += elements;
@@ -54,6 +54,7 @@ Facts facts_of(const FusedKernel& kernel) {
                            [](std::int64_t s) { return s == 1; })) {
       across_rows += elements;
     }
+    if (gather) return;  // four loads at worst, as in a scalar kernel
     if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
       return;
     facts.not_vectorisable =
@@ -63,7 +64,7 @@ Facts facts_of(const FusedKernel& kernel) {
     const Instr& instr = kernel.body.instrs[i];
     if (instr.kind == Instr::Kind::Load && !levels.outer[i]) {
       ++facts.loads;
-      visit(instr.access, instr.operand, false);
+      visit(instr.access, instr.operand, false, !instr.args.empty());
     }
     if (instr.kind == Instr::Kind::Op && !levels.outer[i]) facts.cost += instr.op->pointwise.cost;
     if (instr.kind != Instr::Kind::Reduce) continue;
@@ -94,18 +95,11 @@ std::uint32_t thread_limit(const Facts& facts, const Caps& caps, std::uint32_t w
   return std::bit_floor(std::max(std::min(limit, by_shared), 1u));
 }
 
-/// Workgroups that a launch can fold into x, y and z.
-std::uint64_t group_limit(const Caps& caps) {
-  std::uint64_t limit = 1;
-  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
-  return limit;
-}
-
 bool is_heavy(const Facts& facts) { return facts.cost >= 8; }
 
 Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   Geometry g{.columns = facts.columns && width == 1, .width = width};
-  const std::uint64_t units = caps.compute_units, groups = group_limit(caps);
+  const std::uint64_t units = caps.compute_units, groups = max_workgroups(caps);
   const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(width);
   // Few rows: fuller workgroups.
   const bool few = g.columns ? facts.rows <= 32 * units : facts.rows <= 2 * units && points >= 4096;
@@ -181,9 +175,9 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   } else if (spec.shared_bytes > caps.shared_bytes) {
     candidate.rejected =
         std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (spec.workgroups > group_limit(caps)) {
+  } else if (spec.workgroups > max_workgroups(caps)) {
     candidate.rejected =
-        std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
+        std::format("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
   } else if (g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns)

@@ -3,6 +3,7 @@
 // Word of element i: philox(counter = {low 32 bits of i / 4, step, stream, 0}, key = seed)[i % 4].
 #include <cmath>
 #include <format>
+#include <limits>
 #include <numbers>
 
 #include "base/philox.h"
@@ -21,22 +22,30 @@ using Ints = std::vector<std::int64_t>;
 /// A node has the primitive streams 2 * k and 2 * k + 1, so that Box-Muller's two words are independent.
 constexpr std::int64_t kMaxStream = UINT32_MAX;
 
-TensorType infer(const InferContext& ctx, DType dtype) {
-  if (ctx.inputs[0] != TensorType{DType::u32, {2}} || ctx.inputs[1] != TensorType{DType::u32, {}}) {
+/// The last two operands and the attr stream of an op that draws.
+void need_generator(const InferContext& ctx, std::span<const TensorType> seed_and_step) {
+  if (seed_and_step[0] != TensorType{DType::u32, {2}} || seed_and_step[1] != TensorType{DType::u32, {}}) {
     ctx.fail(ErrorCode::ShapeMismatch, "needs a seed u32[2] and a step u32[]");
   }
   const std::int64_t stream = ctx.attrs.get<std::int64_t>("stream");
   if (stream < 0 || stream > kMaxStream)
     ctx.fail(ErrorCode::OutOfRange, std::format("the stream {} does not fit 32 bits", stream));
+}
+
+TensorType infer(const InferContext& ctx, DType dtype) {
+  need_generator(ctx, ctx.inputs);
   return {dtype, guarded(ctx, [&] { return Shape(ctx.attrs.get<Ints>("dims")); })};
 }
 
-std::uint32_t word_at(const EvalContext& ctx, std::int64_t stream, std::int64_t element) {
+std::uint32_t word_at(const HostTensor& seed, const HostTensor& step, std::int64_t stream, std::int64_t element) {
   const auto u32 = [](double v) { return static_cast<std::uint32_t>(v); };
-  const auto& seed = ctx.inputs[0]->data;
   const auto block = static_cast<std::uint32_t>(element / 4);
-  return philox4x32_10({block, u32(ctx.inputs[1]->data[0]), static_cast<std::uint32_t>(stream), 0},
-                       {u32(seed[0]), u32(seed[1])})[static_cast<std::size_t>(element % 4)];
+  return philox4x32_10({block, u32(step.data[0]), static_cast<std::uint32_t>(stream), 0},
+                       {u32(seed.data[0]), u32(seed.data[1])})[static_cast<std::size_t>(element % 4)];
+}
+
+std::uint32_t word_at(const EvalContext& ctx, std::int64_t stream, std::int64_t element) {
+  return word_at(*ctx.inputs[0], *ctx.inputs[1], stream, element);
 }
 
 template <class F>
@@ -128,6 +137,66 @@ OpDef normal_op() {
   return op;
 }
 
+// ---- dropout
+
+/// Words below it are dropped: p of all.
+double dropout_threshold(double p) { return std::floor(p * 0x1p32); }
+double dropout_scale(double p) { return 1 / (1 - p); }
+
+OpDef dropout_op() {
+  OpDef op;
+  op.name = "dropout";
+  op.doc =
+      "0 with probability attr p, else x / (1 - p); operands x, seed, step. Compiled for inference it is x, unless attr always.";
+  op.kind = OpKind::Composite;
+  op.min_inputs = op.max_inputs = 3;
+  op.gradient = GradientKind::Rule;
+  op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
+    const TensorType& x = ctx.inputs[0];
+    if (!is_float(x.dtype))
+      ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+    const double p = ctx.attrs.get<double>("p");
+    if (!(p >= 0 && p < 1)) ctx.fail(ErrorCode::InvalidArgument, std::format("p must lie in [0, 1), not {}", p));
+    ctx.attrs.get<bool>("always");
+    need_generator(ctx, ctx.inputs.subspan(1));
+    return {x};
+  };
+  op.eval = [](const EvalContext& ctx) {
+    const double p = ctx.node.attrs.get<double>("p"), scale = dropout_scale(p), threshold = dropout_threshold(p);
+    const std::int64_t stream = ctx.node.attrs.get<std::int64_t>("stream");
+    const auto& x = ctx.inputs[0]->data;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::uint32_t word = word_at(*ctx.inputs[1], *ctx.inputs[2], stream, static_cast<std::int64_t>(i));
+      ctx.results[0].data[i] = word >= threshold ? x[i] * scale : 0;
+    }
+  };
+  op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> {
+    const double p = c.like.attrs.get<double>("p");
+    const Expr x(c, in[0]);
+    const Shape shape = x.shape();
+    const Expr bits(c, c.add("random_bits", {in[1], in[2]},
+                             {{"dims", Ints(shape.begin(), shape.end())}, {"stream", c.like.attrs.get<std::int64_t>("stream")}}));
+    return {where(apply("greater_equal", {bits, bits.number(dropout_threshold(p))}), x * dropout_scale(p), 0).value};
+  };
+  // The same words again, not a stored mask.
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
+    return {c.add("dropout", {dy[0], in[1], in[2]}, c.like.attrs), Value(), Value()};
+  };
+  op.cases = [] {
+    const auto one = [](Shape shape, double p) {
+      OpCase c{.inputs = {f32_type(shape), {DType::u32, {2}}, {DType::u32, {}}},
+               .attrs = {{"p", p}, {"stream", std::int64_t{6}}, {"always", true}},
+               .ranges = {},
+               .values = {}};
+      c.values = {{}, {0xDEADBEEF, 0x12345678}, {3}};
+      return c;
+    };
+    return std::vector<OpCase>{one({5, 7}, 0.25), one({}, 0.5), one({0, 3}, 0.1), one({1031}, 0.9), one({3, 5, 4}, 0)};
+  };
+  return op;
+}
+
 /// A state by its exact name, whatever scope is open: all random nodes of a graph share it.
 Value shared_state(Graph& graph, std::string_view name, Shape shape, const Loc& loc) {
   if (const auto found = graph.leaf(name)) return graph.value({*found, 0});
@@ -143,22 +212,90 @@ Value shared_state(Graph& graph, std::string_view name, Shape shape, const Loc& 
   return graph.value({GraphAccess::append(graph, std::move(node)), 0});
 }
 
-Value build_random(std::string_view op, Graph& graph, const Shape& shape, const Loc& loc) {
+/// An even number above the streams of all nodes.
+std::int64_t next_stream(const Graph& graph) {
   std::int64_t stream = 0;
   for (const Node& node : graph.nodes()) {
-    if (const AttrValue* used = node.attrs.find("stream"); used != nullptr && node.op->name.starts_with("random_")) {
-      stream = std::max(stream, std::get<std::int64_t>(*used) / 2 * 2 + 2);
-    }
+    if (is_random(node)) stream = std::max(stream, node.attrs.get<std::int64_t>("stream") / 2 * 2 + 2);
   }
-  const Value operands[] = {shared_state(graph, "aeshna.seed", {2}, loc), shared_state(graph, "aeshna.step", {}, loc)};
+  return stream;
+}
+
+Value seed_state(Graph& graph, const Loc& loc) { return shared_state(graph, "aeshna.seed", {2}, loc); }
+Value step_state(Graph& graph, const Loc& loc) { return shared_state(graph, "aeshna.step", {}, loc); }
+
+Value build_random(std::string_view op, Graph& graph, const Shape& shape, const Loc& loc) {
+  const std::int64_t stream = next_stream(graph);
+  const Value operands[] = {seed_state(graph, loc), step_state(graph, loc)};
   return graph.add(op, operands, {{"dims", Ints(shape.begin(), shape.end())}, {"stream", stream}}, loc);
 }
 
 }  // namespace
 
-std::vector<OpDef> random_ops() { return {bits_op(), uniform_op(), normal_op()}; }
+std::vector<OpDef> random_ops() { return {bits_op(), uniform_op(), normal_op(), dropout_op()}; }
+
+// ---- public functions
 
 Value random_uniform(Graph& graph, Shape shape, Loc loc) { return build_random("random_uniform", graph, shape, loc); }
 Value random_normal(Graph& graph, Shape shape, Loc loc) { return build_random("random_normal", graph, shape, loc); }
+
+Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc) {
+  if (!(std::isfinite(low) && std::isfinite(high) && low < high))
+    op_error(ErrorCode::InvalidArgument, "random_uniform", std::format("low = {} and high = {}: low < high is needed", low, high), loc);
+  const auto at = [&](auto v) { return Operand(v, loc); };
+  const Value scaled = add(at(mul(at(random_uniform(graph, shape, loc)), at(high - low))), at(low));
+  // Rounding could reach `high`.
+  const float below = std::nextafter(static_cast<float>(high), -std::numeric_limits<float>::infinity());
+  return minimum(at(scaled), at(below));
+}
+
+Value random_normal(Graph& graph, Shape shape, double mean, double stddev, Loc loc) {
+  if (!(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0))
+    op_error(ErrorCode::InvalidArgument, "random_normal", std::format("mean = {} and stddev = {}: finite, and stddev >= 0", mean, stddev), loc);
+  const auto at = [&](auto v) { return Operand(v, loc); };
+  return add(at(mul(at(random_normal(graph, shape, loc)), at(stddev))), at(mean));
+}
+
+Value random_bernoulli(Graph& graph, Shape shape, double p, Loc loc) {
+  if (!(p >= 0 && p <= 1)) op_error(ErrorCode::InvalidArgument, "random_bernoulli", std::format("p must lie in [0, 1], not {}", p), loc);
+  const auto at = [&](Value v) { return Operand(v, loc); };
+  const Value bits = build_random("random_bits", graph, shape, loc);
+  if (p == 1) return equal(at(bits), at(bits));  // 2^32 is no u32
+  return less(at(bits), at(graph.constant(std::floor(p * 0x1p32), DType::u32, loc)));
+}
+
+Value random_int(Graph& graph, Shape shape, std::int64_t low, std::int64_t high, Loc loc) {
+  if (low >= high || low < INT32_MIN || high > std::int64_t{INT32_MAX} + 1 || high - low > INT32_MAX) {
+    op_error(ErrorCode::InvalidArgument, "random_int",
+             std::format("[{}, {}) must hold 1 to 2^31 - 1 numbers that fit i32", low, high), loc);
+  }
+  const auto at = [&](Value v) { return Operand(v, loc); };
+  const Value bits = build_random("random_bits", graph, shape, loc);
+  const Value below = mod(at(bits), at(graph.constant(static_cast<double>(high - low), DType::u32, loc)));
+  return add(at(cast(at(below), DType::i32)), at(graph.constant(static_cast<double>(low), DType::i32, loc)));
+}
+
+Value random_categorical(Operand logits) {
+  const Value x = resolve_value("random_categorical", logits);
+  const Loc& loc = logits.line();
+  if (!is_float(x.dtype()) || x.shape().rank() < 1 || x.shape()[x.shape().rank() - 1] < 1) {
+    op_error(ErrorCode::ShapeMismatch, "random_categorical",
+             std::format("needs float logits with at least one class along their last axis, not {}", x.type().to_string()), loc);
+  }
+  const auto at = [&](Value v) { return Operand(v, loc); };
+  const Value u = random_uniform(x.graph(), x.shape(), loc);
+  const Value gumbel = neg(at(log(at(neg(at(log(at(u))))))));
+  return argmax(at(add(at(x), at(gumbel))), -1);
+}
+
+Value dropout(Operand x, double p, bool always) {
+  const Value v = resolve_value("dropout", x);
+  const Loc& loc = x.line();
+  if (!(p >= 0 && p < 1)) op_error(ErrorCode::InvalidArgument, "dropout", std::format("p must lie in [0, 1), not {}", p), loc);
+  Graph& graph = v.graph();
+  const std::int64_t stream = next_stream(graph);
+  const Value operands[] = {v, seed_state(graph, loc), step_state(graph, loc)};
+  return graph.add("dropout", operands, {{"p", p}, {"stream", stream}, {"always", always}}, loc);
+}
 
 }  // namespace aeshna

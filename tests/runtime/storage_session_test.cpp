@@ -396,6 +396,38 @@ TEST(SessionQuant, ProductsAndTheirGradients) {
   }
 }
 
+TEST(SessionQuant, RowsAreGathered) {
+  AESHNA_NEED_DEVICE();
+  for (const DType dtype : {DType::q8_0, DType::q4_1, DType::q4_K, DType::q6_K}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const TensorType type = odd_blocks(dtype);
+    Graph g;
+    const Value table = g.parameter("table", type.shape, {.dtype = dtype, .trainable = false});
+    const Value ids = g.input("ids", {2, 3}, DType::i32);
+    const Value rows = embedding(table, ids);
+    EXPECT_EQ(rows.type(), (TensorType{DType::f32, {2, 3, type.shape[1]}}));
+    g.output("rows", rows * 2.0);
+    g.output("columns", gather(table, ids, 1));
+    Weights weights(g, {.device = test::test_device().device});
+    weights.set("table", blocks_of(type, 5));
+    HostTensor index(ids.type());
+    index.data = {4, 0, 3, 1, 1, 2};
+    expect_as_interpreted(g, weights, {{"ids", index}});
+  }
+}
+
+TEST(SessionHalf, GathersReadTheTableAsItIs) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value table = g.parameter("table", {50, 6}, {.dtype = DType::bf16});
+  g.output("rows", embedding(table, g.input("ids", {7}, DType::i32)));
+  Session s = compile(g, Weights(g, {.seed = 1, .device = test::test_device().device}));
+  HostTensor ids({DType::i32, {7}});
+  ids.data = {49, 0, 7, 7, 13, 48, 1};
+  expect_as_interpreted(g, s.weights(), {{"ids", ids}});
+  EXPECT_EQ(s.memory().arena_bytes, 0u) << "no f32 copy of the table";
+}
+
 /// Tiny tiles reach the split and narrow variants; a descriptor that covers part of the weights cuts the rows.
 TEST(SessionQuant, RowSplits) {
   AESHNA_NEED_DEVICE();

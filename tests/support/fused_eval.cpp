@@ -66,13 +66,20 @@ struct Evaluator {
   /// Finished reductions of the current outer index.
   std::vector<std::optional<double>> reduced{};
 
-  double load(const Instr& instr, const Coordinate& at) const {
+  double load(const Instr& instr, const Coordinate& at) {
     for (const Access::Guard& guard : instr.access.guards) {
       std::int64_t sum = 0;
       for (const auto& [dim, coefficient] : guard.terms) sum += coefficient * at[dim];
       if (sum < guard.low || sum >= guard.high) return instr.access.fill;
     }
-    return data.at(instr.operand).at(static_cast<std::size_t>(index_of(instr.access, at)));
+    std::int64_t element = index_of(instr.access, at);
+    for (std::size_t i = 0; i < instr.args.size(); ++i) {
+      const auto& [stride, extent] = instr.access.dynamic.at(i);
+      const double index = value(instr.args[i], at);
+      if (index < 0 || index >= static_cast<double>(extent)) return instr.access.fill;
+      element += stride * static_cast<std::int64_t>(index);
+    }
+    return data.at(instr.operand).at(static_cast<std::size_t>(element));
   }
 
   double apply(const Instr& instr, const std::vector<double>& args) const {

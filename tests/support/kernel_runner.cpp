@@ -130,8 +130,7 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
                                        .bindings = source.bindings,
                                        .push_bytes = push_bytes,
                                        .local = spec.local,
-                                       .shared_bytes = spec.shared_bytes,
-                                       .full_subgroups = spec.needs_subgroups});
+                                       .shared_bytes = spec.shared_bytes});
     }
     gpu::DispatchCommand dispatch{
         .kernel = kernel.get(), .operands = {}, .push = source.push, .groups = groups, .label = spec.variant};

@@ -396,12 +396,120 @@ class Generator {
     keep({matmul(a.v, b.v, ta, tb), -m, m});
   }
 
+  /// Of new leaves: extents that windows, strides and groups fit.
+  void convolution() {
+    const int n = 1 + below(2);
+    const std::int64_t groups = chance(30) ? 2 : 1, per_group = 1 + below(3), outputs = groups * (1 + below(3));
+    Ints x_dims{1 + below(2), groups * per_group}, w_dims{outputs, per_group};
+    ConvOptions options{.groups = groups};
+    for (int i = 0; i < n; ++i) {
+      const std::int64_t kernel = 1 + below(3), dilation = 1 + below(2), before = below(3), after = below(2);
+      const std::int64_t span = dilation * (kernel - 1) + 1;
+      x_dims.push_back(std::max<std::int64_t>(span - before - after, 1) + below(6));
+      w_dims.push_back(kernel);
+      options.stride.push_back(1 + below(3));
+      options.dilation.push_back(dilation);
+      options.padding.push_back(before);
+      options.padding_after.push_back(after);
+    }
+    const Item w = new_float(Shape(w_dims), chance(70));
+    const double terms = static_cast<double>(w.v.shape().elements());
+    if (chance(30)) {
+      Ints y_dims = x_dims;
+      y_dims[1] = outputs;
+      for (std::int64_t& p : options.padding) p = 0;
+      for (std::int64_t& p : options.padding_after) p = 0;
+      const Item y = new_float(Shape(y_dims), chance(50));
+      const double m = terms * w.magnitude() * y.magnitude();
+      return keep({conv_transpose(y.v, w.v, options), -m, m});
+    }
+    const Item x = new_float(Shape(x_dims), chance(50));
+    double m = terms * w.magnitude() * x.magnitude();
+    const Value y = conv(x.v, w.v, options);
+    if (chance(30)) {
+      const Item dy = new_float(y.shape(), false);
+      m = static_cast<double>(y.shape().elements()) * dy.magnitude() * x.magnitude();
+      Attrs attrs = y.node().attrs;
+      attrs.set("kernel", Ints(w_dims.begin() + 2, w_dims.end()));
+      const Value operands[] = {x.v, dy.v};
+      return keep({g_.add("conv_weight_gradient", operands, attrs, SourceLine(Loc::current())), -m, m});
+    }
+    keep({y, -m, m});
+  }
+
+  void attention_op() {
+    const std::int64_t kv = 1 + below(2), batch = 1 + below(2), heads = kv * (1 + below(2)), d = 1 + below(9);
+    const std::int64_t queries = 1 + below(9), keys = chance(50) ? queries : 1 + below(17);
+    const Item q = new_float({batch, heads, queries, d}, chance(50)), k = new_float({batch, kv, keys, d}, chance(50)),
+               v = new_float({batch, kv, keys, d}, chance(50));
+    AttentionOptions options;
+    options.causal = chance(50);
+    if (options.causal && keys != queries) options.query_offset = below(4);
+    if (options.causal && chance(40)) options.window = 1 + below(4);
+    if (chance(30)) options.mask = new_float({queries, keys}, chance(50)).v;
+    const double m = v.magnitude();
+    keep({attention(q.v, k.v, v.v, options), -m, m});
+  }
+
+  void view() {
+    const Item x = float_of_rank(1);
+    if (chance(40)) return keep({flip(x.v, {below(x.v.shape().rank())}), x.low, x.high});
+    WindowOptions options;
+    std::int64_t elements = x.v.shape().elements();
+    const int n = 1 + below(std::min(2, x.v.shape().rank()));
+    for (int i = 0; i < n; ++i) {
+      const std::int64_t extent = x.v.shape()[x.v.shape().rank() - n + i];
+      const std::int64_t kernel = 1 + below(3), dilation = 1 + below(2), before = below(2), stride = 1 + below(3);
+      const std::int64_t after = std::max<std::int64_t>(dilation * (kernel - 1) + 1 - extent - before, below(2));
+      options.kernel.push_back(kernel);
+      options.dilation.push_back(dilation);
+      options.stride.push_back(stride);
+      options.before.push_back(before);
+      options.after.push_back(after);
+      elements *= kernel * (before + after + 1);
+    }
+    if (elements > kMaxElements || x.v.shape().rank() + n > 5) return;
+    keep({windows(x.v, options), std::min(x.low, 0.0), std::max(x.high, 0.0)});
+  }
+
   void rows() {
     const Item x = float_of_rank(1, true);
     const int axis = below(x.v.shape().rank());
     const double n = static_cast<double>(x.v.shape()[axis]);
     if (chance(50)) return keep({softmax(x.v, axis), 0, 1});
     keep({log_softmax(x.v, axis), x.low - x.high - std::log(n), 0});
+  }
+
+  void norms() {
+    const double eps = 0.5;  // rows of nearly equal values keep a bounded slope
+    const int kind = below(6);
+    const Item x = float_of_rank(kind < 2 ? 1 : kind == 3 ? 3 : 2, true);
+    const Shape shape = x.v.shape();
+    const auto parameter = [&](Shape params) { return new_float(params, chance(70)); };
+    const auto kept = [&](Value y, double rows, double scale) {  // |x - mean| / deviation is at most sqrt(count)
+      const double m = std::sqrt(rows) * scale + 2;
+      keep({y, -m, m});
+    };
+    const double count = static_cast<double>(shape.elements());
+    if (kind < 2) {
+      const int axes = 1 + below(shape.rank());
+      const Shape params(shape.dims().last(static_cast<std::size_t>(axes)));
+      const Item scale = parameter(params);
+      if (kind == 0) return kept(rms_norm(x.v, scale.v, eps, axes), count, scale.magnitude());
+      std::optional<Value> bias;
+      if (chance(50)) bias = parameter(params).v;
+      return kept(layer_norm(x.v, scale.v, bias, eps, axes), count, scale.magnitude());
+    }
+    const Item scale = parameter({shape[1]}), bias = parameter({shape[1]});
+    if (kind == 2) return kept(group_norm(x.v, chance(50) ? 1 : shape[1], scale.v, bias.v, eps), count, scale.magnitude());
+    if (kind == 3) return kept(instance_norm(x.v, scale.v, bias.v, eps), count, scale.magnitude());
+    if (kind == 4 && shape.elements() > shape[1]) {
+      const Value operands[] = {x.v, scale.v, bias.v};
+      return kept(g_.add("batch_norm_training", operands, {{"epsilon", eps}}, SourceLine(Loc::current())), count,
+                  scale.magnitude());
+    }
+    const Item mean = parameter({shape[1]}), variance = positive(parameter({shape[1]}));
+    kept(batch_norm(x.v, mean.v, variance.v, scale.v, bias.v, eps), 1, (x.magnitude() + 2) * scale.magnitude() * 2);
   }
 
   void loss_op() {
@@ -501,6 +609,47 @@ class Generator {
     return dims;
   }
 
+  void indexing() {
+    const Item x = float_of_rank(1, true);
+    const Shape shape = x.v.shape();
+    const int axis = below(shape.rank());
+    const std::int64_t n = 1 + below(5), extent_of_axis = shape[axis];
+    const auto lanes = [&] {  // indices of one list, or of lists that vary along some axes
+      Shape index = shape.with(axis, n);
+      for (int d = 0; d < index.rank(); ++d) {
+        if (d != axis && chance(50)) index = index.with(d, 1);
+      }
+      return new_labels(index, extent_of_axis).v;
+    };
+    switch (below(7)) {
+      case 0:
+        return keep({gather(x.v, new_labels(chance(50) ? Shape{n} : Shape{n, 2}, extent_of_axis).v, axis), x.low, x.high});
+      case 1:
+        return keep({gather_elements(x.v, lanes(), axis), x.low, x.high});
+      case 2: {
+        const Value rows = reshape(x.v, {shape[0], -1});
+        return keep({embedding(rows, new_labels({n, 2}, shape[0]).v), x.low, x.high});
+      }
+      case 3:
+        return keep({one_hot(new_labels({n}, 4).v, 4), 0, 1});
+      case 4: {
+        const Item u = new_float(shape.with(axis, n), chance(50));
+        return keep({scatter(x.v, lanes(), u.v, axis), std::min(x.low, u.low), std::max(x.high, u.high)});
+      }
+      case 5: {
+        const Item u = new_float(shape.with(axis, n), chance(50));
+        const double m = static_cast<double>(n) * 2;
+        return keep({scatter_add(x.v, lanes(), u.v, axis), x.low - m, x.high + m});
+      }
+      default: {
+        Ints sizes = {1 + below(9)};
+        if (shape.rank() > 1 && chance(50)) sizes.push_back(1 + below(9));
+        const auto mode = one_of<ResizeMode>({ResizeMode::Nearest, ResizeMode::Linear, ResizeMode::Cubic});
+        return keep({resize(x.v, sizes, {.mode = mode}), -4 * x.magnitude(), 4 * x.magnitude()});
+      }
+    }
+  }
+
   void random_numbers() {
     if (!options_.random) return;
     const Shape shape = random_shape();
@@ -517,10 +666,11 @@ class Generator {
     if (kind < 58) return logic();
     if (kind < 62) return integers();
     if (kind < 73) return reduction();
-    if (kind < 80) return product();
-    if (kind < 84) return rows();
+    if (kind < 80) return chance(30) ? convolution() : options_.attention && chance(25) ? attention_op() : product();
+    if (kind < 84) return chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
-    if (kind < 98) return movement();
+    if (kind < 94) return chance(20) ? view() : movement();
+    if (kind < 98) return indexing();
     random_numbers();
   }
 

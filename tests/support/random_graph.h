@@ -15,6 +15,7 @@ struct RandomGraphOptions {
   bool loss = true;           ///< an output "loss": a scalar that depends on a trainable parameter
   bool random = true;         ///< with random_uniform and random_normal
   bool stop_gradient = true;  ///< false: so that gradients equal differences
+  bool attention = true;      ///< false: for devices with fewer storage buffers than its kernels bind
 };
 
 /// A graph over all ops: extents 0, 1, 3, 5, 7, 17, values in ranges in which every op is defined and well conditioned.

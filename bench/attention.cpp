@@ -1,0 +1,354 @@
+// Attention forward, dQ, and dK with dV: times of the kernels that the compiler would choose, and with --sweep of every variant
+// and split. bench/attention.py does the same shapes with PyTorch.
+//   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep] [--check]
+// A shape: queries/keys x heads/kv_heads x head_dim, c for causal (offset keys - queries). Operands lie as projections leave them:
+// [B, S, heads, D]. Times are those of one launch among dependent ones: a barrier stands between repetitions.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <format>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "aeshna/device.h"
+#include "base/fail.h"
+#include "base/philox.h"
+#include "codegen/codegen.h"
+#include "gpu/device.h"
+#include "gpu/launch.h"
+#include "ir/op.h"
+#include "ops/attention_variants.h"
+
+namespace {
+
+using namespace aeshna;
+
+struct Problem {
+  std::int64_t queries, keys, heads, kv_heads, head_dim;
+  bool causal;
+  std::string name() const {
+    return std::format("{}/{}x{}/{}x{}{}", queries, keys, heads, kv_heads, head_dim, causal ? "c" : "");
+  }
+};
+
+// Whisper's encoder, SmolLM2, SmolVLA's self and cross attention, a U-Net's, long sequences, decoding.
+constexpr Problem kProblems[] = {
+    {1500, 1500, 6, 6, 64, false}, {128, 128, 9, 3, 64, true},   {50, 50, 15, 5, 64, true},    {50, 16, 15, 5, 64, false},
+    {256, 256, 4, 4, 32, false},   {64, 64, 8, 8, 32, false},    {4096, 4096, 16, 16, 64, false}, {4096, 4096, 16, 16, 64, true},
+    {8192, 8192, 8, 8, 64, true},  {2048, 2048, 16, 16, 128, true}, {1024, 1024, 8, 8, 80, false}, {1, 2048, 9, 3, 64, true},
+    {1, 8192, 32, 8, 128, true}};
+constexpr const char* kOps[] = {"attention", "attention_dq", "attention_dkv"};
+
+FusedKernel fused(const char* op, const Problem& p) {
+  FusedKernel kernel;
+  kernel.kind = FusedKernel::Kind::Template;
+  kernel.anchor = &find_op(op);
+  TemplateCall& call = kernel.call;
+  const auto operand = [&](const TensorType& type, bool written) {
+    KernelOperand o{};
+    o.dtype = type.dtype;
+    o.elements = type.shape.elements();
+    o.written = written;
+    kernel.operands.push_back(o);
+    return static_cast<std::uint32_t>(kernel.operands.size() - 1);
+  };
+  const auto input = [&](Shape shape, bool heads_first) {
+    call.inputs.push_back({DType::f32, shape});
+    Access view;
+    const auto dense = dense_strides(shape);
+    view.strides.assign(dense.begin(), dense.begin() + shape.rank());
+    if (heads_first) view.strides = {shape[1] * shape[2] * shape[3], shape[3], shape[1] * shape[3], 1};
+    call.views.push_back(view);
+    call.input_operands.push_back(operand(call.inputs.back(), false));
+  };
+  input({1, p.heads, p.queries, p.head_dim}, true);
+  input({1, p.kv_heads, p.keys, p.head_dim}, true);
+  input({1, p.kv_heads, p.keys, p.head_dim}, true);
+  if (std::string_view(op) != "attention") {
+    input({1, p.queries, p.heads, p.head_dim}, false);
+    input({1, p.heads, p.queries}, false);
+    input({1, p.queries, p.heads}, false);
+  }
+  call.attrs = {{"scale", 1 / std::sqrt(static_cast<double>(p.head_dim))},
+                {"causal", p.causal},
+                {"window", std::int64_t{0}},
+                {"query_offset", p.causal ? p.keys - p.queries : 0},
+                {"ring", false}};
+  call.results = kernel.anchor->infer(InferContext{*kernel.anchor, call.inputs, call.attrs, SourceLine()});
+  for (const TensorType& type : call.results) call.result_operands.push_back(operand(type, true));
+  return kernel;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  explicit Bench(gpu::Device& device) : device_(device) {}
+  const Caps& caps() const { return device_.caps(); }
+
+  void set_problem(const FusedKernel& kernel) {
+    operands_.clear();
+    PhiloxStream stream(7, 0);
+    for (const KernelOperand& operand : kernel.operands) {
+      const auto bytes = static_cast<std::uint64_t>(operand.elements) * 4;
+      operands_.push_back(device_.create_buffer(bytes, gpu::MemoryKind::Device, "operand"));
+      if (operand.written) continue;
+      const auto upload = device_.create_buffer(bytes, gpu::MemoryKind::Upload, "upload");
+      std::vector<float> values(static_cast<std::size_t>(operand.elements));
+      for (float& v : values) v = static_cast<float>(2 * stream.next_uniform() - 1);
+      // lse: near its true value, else weights overflow.
+      if (operands_.size() == 5) std::ranges::fill(values, static_cast<float>(std::log(static_cast<double>(kernel.call.inputs[1].shape[2]))));
+      std::memcpy(upload->mapped(), values.data(), bytes);
+      run({gpu::CopyCommand{{upload.get(), 0, bytes}, {operands_.back().get(), 0, bytes}}}, {upload, operands_.back()});
+    }
+  }
+
+  /// Median µs of a launch, by timestamps.
+  double time(const KernelSpec& spec, int samples, double sample_us) {
+    const Launch launch = prepare(spec);
+    const auto measure = [&](int repetitions) {
+      std::vector<gpu::Command> commands;
+      commands.push_back(gpu::TimestampCommand{0});
+      for (int i = 0; i < repetitions; ++i) {
+        commands.push_back(gpu::BarrierCommand{});
+        commands.push_back(launch.dispatch);
+      }
+      commands.push_back(gpu::BarrierCommand{});
+      commands.push_back(gpu::TimestampCommand{1});
+      return device_.record(commands, launch.owners, "bench");
+    };
+    const auto once = measure(3);
+    replay(*once, 3);
+    const int repetitions = std::clamp(static_cast<int>(sample_us / std::max(replay(*once, 3), 0.5)), 3, 1000);
+    const auto list = measure(repetitions);
+    const auto start = std::chrono::steady_clock::now();  // full clocks
+    do replay(*list, repetitions);
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(warm_ ? 1 : 250));
+    warm_ = true;
+    std::vector<double> us;
+    for (int s = 0; s < samples; ++s) us.push_back(replay(*list, repetitions));
+    return median(us);
+  }
+
+  /// All results after one launch.
+  std::vector<float> results(const KernelSpec& spec) {
+    const Launch launch = prepare(spec);
+    std::vector<float> all;
+    run({launch.dispatch}, launch.owners);
+    for (const std::uint32_t operand : spec.fused->call.result_operands) {
+      const auto& buffer = operands_[operand];
+      const auto readback = device_.create_buffer(buffer->size(), gpu::MemoryKind::Readback, "readback");
+      run({gpu::BarrierCommand{}, gpu::CopyCommand{{buffer.get(), 0, buffer->size()}, {readback.get(), 0, buffer->size()}}}, {buffer, readback});
+      const auto* values = static_cast<const float*>(static_cast<const void*>(readback->mapped()));
+      all.insert(all.end(), values, values + buffer->size() / 4);
+    }
+    return all;
+  }
+
+  /// Builds the kernels of many specs on all cores before anything is timed.
+  void build(std::span<const Candidate> candidates) {
+    std::vector<std::pair<KernelSource, const KernelSpec*>> work;
+    for (const Candidate& candidate : candidates) {
+      KernelSource source = generate(candidate.spec, caps());
+      if (!kernels_.contains(source.key)) {
+        kernels_.emplace(source.key, nullptr);
+        work.emplace_back(std::move(source), &candidate.spec);
+      }
+    }
+    std::vector<std::shared_ptr<gpu::Kernel>> built(work.size());
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
+      threads.emplace_back([&] {
+        for (std::size_t i = next++; i < work.size(); i = next++) built[i] = make_kernel(*work[i].second, work[i].first);
+      });
+    }
+    threads.clear();
+    for (std::size_t i = 0; i < work.size(); ++i) kernels_[work[i].first.key] = built[i];
+  }
+
+ private:
+  struct Launch {
+    gpu::DispatchCommand dispatch;
+    std::vector<std::shared_ptr<void>> owners;
+  };
+
+  std::shared_ptr<gpu::Kernel> make_kernel(const KernelSpec& spec, const KernelSource& source) {
+    const std::vector<std::uint32_t> spirv = compile_glsl(source.glsl, spec.variant);
+    return device_.create_kernel({.name = spec.variant,
+                                  .spirv = spirv,
+                                  .bindings = source.bindings,
+                                  .push_bytes = static_cast<std::uint32_t>(source.push.size() * 4),
+                                  .local = spec.local,
+                                  .shared_bytes = spec.shared_bytes,
+                                  .full_subgroups = spec.needs_subgroups});
+  }
+
+  Launch prepare(const KernelSpec& spec) {
+    const KernelSource source = generate(spec, caps());
+    gpu::check_launch(spec, static_cast<std::uint32_t>(source.push.size() * 4), source.bindings, caps());
+    std::shared_ptr<gpu::Kernel>& kernel = kernels_[source.key];
+    if (kernel == nullptr) kernel = make_kernel(spec, source);
+    Launch launch;
+    launch.dispatch.kernel = kernel.get();
+    launch.dispatch.push = source.push;
+    launch.dispatch.groups = gpu::fold_groups(spec.workgroups, caps());
+    launch.owners = {kernel};
+    const auto bind = [&](const std::shared_ptr<gpu::Buffer>& buffer, std::uint64_t bytes) {
+      launch.dispatch.operands.push_back({buffer.get(), 0, bytes});
+      launch.owners.push_back(buffer);
+    };
+    for (const auto& buffer : operands_) bind(buffer, buffer->size());
+    if (spec.workspace_bytes > 0) {
+      if (workspace_ == nullptr || workspace_->size() < spec.workspace_bytes)
+        workspace_ = device_.create_buffer(spec.workspace_bytes, gpu::MemoryKind::Device, "workspace");
+      bind(workspace_, spec.workspace_bytes);
+    }
+    if (spec.counters > 0) {
+      const std::uint64_t bytes = spec.counters * 4ull;
+      if (counters_ == nullptr || counters_->size() < bytes) {
+        counters_ = device_.create_buffer(bytes, gpu::MemoryKind::Device, "counters");
+        run({gpu::FillCommand{{counters_.get(), 0, bytes}, 0}}, {counters_});
+      }
+      bind(counters_, bytes);
+    }
+    return launch;
+  }
+
+  void run(const std::vector<gpu::Command>& commands, std::vector<std::shared_ptr<void>> owners) {
+    const auto list = device_.record(commands, std::move(owners), "bench");
+    gpu::CommandList* const lists[] = {list.get()};
+    device_.wait(device_.submit(lists));
+  }
+
+  double replay(gpu::CommandList& list, int repetitions) {
+    gpu::CommandList* const lists[] = {&list};
+    device_.wait(device_.submit(lists));
+    const std::vector<double> stamps = device_.timestamps(2);
+    return (stamps[1] - stamps[0]) / 1000 / repetitions;
+  }
+
+  gpu::Device& device_;
+  bool warm_ = false;
+  std::vector<std::shared_ptr<gpu::Buffer>> operands_;
+  std::shared_ptr<gpu::Buffer> workspace_, counters_;
+  std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
+};
+
+std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps) {
+  std::vector<Candidate> candidates;
+  const bool forward = kernel.anchor->name == "attention", packed = forward && p.heads > p.kv_heads && p.queries * (p.heads / p.kv_heads) <= 64;
+  const std::int64_t columns = kernel.anchor->name == "attention_dkv" ? p.queries * (p.heads / p.kv_heads) : p.keys;
+  for (const AttentionVariant& v : attention_variants()) {
+    if (v.threads() < 32) continue;
+    for (const std::uint32_t parts : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 24u, 32u}) {
+      if (parts > 1 && std::int64_t{parts} * 4 * v.tc > columns) continue;
+      for (const bool pack : {false, true}) {
+        if (!pack || packed) candidates.push_back(attention_candidate(kernel, caps, v, parts, pack));
+      }
+    }
+  }
+  std::erase_if(candidates, [](const Candidate& c) { return !c.rejected.empty(); });
+  return candidates;
+}
+
+std::vector<Problem> parse_shapes(const std::string& text) {
+  std::vector<Problem> problems;
+  std::istringstream stream(text);
+  for (std::string shape; std::getline(stream, shape, ',');) {
+    long long q = 0, k = 0, h = 0, kv = 0, d = 0;
+    if (std::sscanf(shape.c_str(), "%lld/%lldx%lld/%lldx%lld", &q, &k, &h, &kv, &d) != 5 || q <= 0 || k <= 0 || h <= 0 || kv <= 0 || d <= 0)
+      fail(ErrorCode::InvalidArgument, "'{}' is not Q/KxH/KVxD", shape);
+    problems.push_back({q, k, h, kv, d, shape.ends_with('c')});
+  }
+  return problems;
+}
+
+int run(int argc, char** argv) {
+  std::string device_name, json_file;
+  std::vector<Problem> problems(std::begin(kProblems), std::end(kProblems));
+  bool sweep = false, check = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 >= argc) fail(ErrorCode::InvalidArgument, "{} needs a value", arg);
+      return argv[++i];
+    };
+    if (arg == "--device") device_name = value();
+    else if (arg == "--json") json_file = value();
+    else if (arg == "--shapes") problems = parse_shapes(value());
+    else if (arg == "--sweep") sweep = true;
+    else if (arg == "--check") check = true;
+    else fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
+  }
+
+  const Device device({.selector = device_name, .caps = {}, .validation = false});
+  Bench bench(*device.shared());
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Problem& p : problems) {
+    for (const char* op : kOps) {
+      if (p.queries < 4 && std::string_view(op) != "attention") continue;  // decoding has no gradient
+      const FusedKernel kernel = fused(op, p);
+      auto candidates = kernel.anchor->lower(kernel, bench.caps());
+      std::erase_if(candidates, [](const Candidate& c) { return !c.rejected.empty(); });
+      if (candidates.empty()) fail(ErrorCode::Unsupported, "no kernel for {} {}", op, p.name());
+      candidates.resize(1);
+      if (sweep) {
+        for (Candidate& c : every_candidate(kernel, p, bench.caps())) candidates.push_back(std::move(c));
+      }
+      bench.build(candidates);
+      bench.set_problem(kernel);
+      std::vector<float> reference;
+      std::vector<std::pair<double, std::string>> times;
+      for (const Candidate& c : candidates) {
+        const double us = bench.time(c.spec, sweep ? 3 : 15, sweep ? 1000 : 5000);
+        times.emplace_back(us, c.spec.variant);
+        rows.push_back({{"op", op}, {"shape", p.name()}, {"variant", c.spec.variant}, {"us", us}, {"chosen", &c == candidates.data()},
+                        {"tflops", c.spec.flops / us / 1e6}});
+        if (!check) continue;
+        const std::vector<float> got = bench.results(c.spec);
+        if (reference.empty()) reference = got;
+        double worst = 0;
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const double difference = std::abs(static_cast<double>(got[i]) - static_cast<double>(reference[i]));
+          worst = std::max(worst, std::isnan(difference) ? INFINITY : difference / (1 + std::abs(static_cast<double>(reference[i]))));
+        }
+        if (worst > 1e-4) std::printf("  WRONG: %s differs by %g\n", c.spec.variant.c_str(), worst);
+      }
+      const auto best = std::ranges::min_element(times);
+      std::printf("%-28s %-14s %9.1f us %6.1f TFLOP/s  %s", p.name().c_str(), op, times[0].first, candidates[0].spec.flops / times[0].first / 1e6,
+                  times[0].second.c_str());
+      if (sweep) std::printf("   best %.1f us (%s)", best->first, best->second.c_str());
+      std::printf("\n");
+      std::fflush(stdout);
+    }
+  }
+  if (!json_file.empty()) {
+    const nlohmann::json result = {{"device", bench.caps().device_name}, {"attention", rows}};
+    std::ofstream(json_file) << result.dump(1) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_attention: %s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,124 @@
+// Kernels behind scatter: sorting keys, and adding runs of equal keys to their destinations.
+#include <format>
+
+#include "base/checked.h"
+#include "codegen/families.h"
+#include "ir/device_types.h"
+
+namespace aeshna {
+namespace {
+
+std::string buffer(std::uint32_t operand) { return std::format("B{}", operand); }
+std::string input(const KernelWriter& writer, std::size_t i) { return buffer(writer.fused().call.input_operands[i]); }
+std::string result(const KernelWriter& writer, std::size_t i) { return buffer(writer.fused().call.result_operands[i]); }
+
+void constants(KernelWriter& writer) {
+  for (const auto& [name, value] : writer.spec().constants) {
+    if (name != "CHUNK") writer.define(name, value);
+  }
+}
+
+/// Type of the elements in memory.
+std::string_view memory_type(DType dtype, int width) {
+  const DType compute = compute_dtype(dtype);
+  return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
+}
+
+void radix(KernelWriter& writer) {
+  constants(writer);
+  const std::int64_t items = writer.fused().call.inputs[0].shape[0];
+  writer.define("ITEMS", writer.number(items));
+  writer.define("BLOCKS", writer.number(ceil_div(items, writer.spec().constant("THREADS") * writer.spec().constant("EACH"))));
+  writer.define("SHIFT", writer.number(writer.fused().call.attrs.get<std::int64_t>("shift")));
+  writer.define("KEYS", input(writer, 0));
+}
+
+}  // namespace
+
+KernelSource generate_index_order(KernelWriter& writer) {
+  constants(writer);
+  writer.define("ITEMS", writer.number(writer.fused().call.inputs[0].shape[0]));
+  writer.define("KEYS", input(writer, 0));
+  writer.define("ORDER", result(writer, 0));
+  writer.define("SORTED", result(writer, 1));
+  return writer.finish("index_order");
+}
+
+KernelSource generate_radix_offsets(KernelWriter& writer) {
+  radix(writer);
+  writer.define("OFFSETS", result(writer, 0));
+  writer.set_workspace_type("uint");
+  return writer.finish("radix_offsets");
+}
+
+KernelSource generate_radix_move(KernelWriter& writer) {
+  radix(writer);
+  writer.define("VALUES", input(writer, 1));
+  writer.define("OFFSETS", input(writer, 2));
+  writer.define("MOVED_KEYS", result(writer, 0));
+  writer.define("MOVED_VALUES", result(writer, 1));
+  return writer.finish("radix_move");
+}
+
+KernelSource generate_scatter_runs(KernelWriter& writer) {
+  const TemplateCall& call = writer.fused().call;
+  const Shape &x = call.results[0].shape, &u = call.inputs[1].shape;
+  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[3].shape[0], chunk = writer.spec().constant("CHUNK");
+  constants(writer);
+  writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
+  if (width == 4) {
+    writer.set_vector_view(call.input_operands[1]);
+    for (const std::uint32_t operand : call.result_operands) writer.set_vector_view(operand);
+  }
+  writer.define("ITEMS", writer.number(items));
+  writer.define("OUTER", writer.number(x[0]));
+  writer.define("COLUMNS", writer.number(x[3] / width));
+  writer.define("ROWS", writer.number(x[1] * x[2]));
+  writer.define("CHUNK", writer.number(chunk));
+  writer.define("CHUNKS", writer.number(ceil_div(items, chunk)));
+  writer.define("PLACES", input(writer, 2));
+  writer.define("SORTED", input(writer, 3));
+  writer.define("TARGET", result(writer, 0));
+  writer.define("PARTIAL", call.results.size() > 1 ? 1 : 0);
+  if (call.results.size() > 1) writer.define("PARTS", result(writer, 1));
+
+  // Where update (outer, item, column) lies: a lane and a place in it, or one number where the view is regular.
+  const Access& view = call.views[1];
+  const auto scaled = [&](std::string_view what, std::int64_t stride) { return std::format("{} * {}", what, writer.number(stride)); };
+  std::string index = writer.number(view.offset / width);
+  if (u[0] > 1) index += " + " + scaled("outer", view.strides[0] / width);
+  if (u[1] == 1 || view.strides[1] == view.strides[2] * u[2]) {
+    index += " + " + scaled("item", view.strides[2] / width);
+  } else {
+    const std::string count = writer.number(u[2]);
+    index += std::format(" + {} + {}", scaled(std::format("(item / {})", count), view.strides[1] / width),
+                         scaled(std::format("(item % {})", count), view.strides[2] / width));
+  }
+  index += " + " + (width == 4 ? std::string("column") : scaled("column", view.strides[3]));
+  writer.add(std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", input(writer, 1), index));
+  return writer.finish("scatter_runs");
+}
+
+KernelSource generate_scatter_joins(KernelWriter& writer) {
+  const TemplateCall& call = writer.fused().call;
+  const Shape& x = call.results[0].shape;
+  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[2].shape[0], chunk = writer.spec().constant("CHUNK");
+  constants(writer);
+  writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
+  if (width == 4) {
+    writer.set_vector_view(call.input_operands[1]);
+    writer.set_vector_view(call.result_operands[0]);
+  }
+  writer.define("ITEMS", writer.number(items));
+  writer.define("OUTER", writer.number(x[0]));
+  writer.define("COLUMNS", writer.number(x[3] / width));
+  writer.define("ROWS", writer.number(x[1] * x[2]));
+  writer.define("CHUNK", writer.number(chunk));
+  writer.define("CHUNKS", writer.number(ceil_div(items, chunk)));
+  writer.define("PARTS", input(writer, 1));
+  writer.define("SORTED", input(writer, 2));
+  writer.define("TARGET", result(writer, 0));
+  return writer.finish("scatter_joins");
+}
+
+}  // namespace aeshna

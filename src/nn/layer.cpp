@@ -1,0 +1,22 @@
+#include "nn/layer.h"
+
+#include "base/fail.h"
+
+namespace aeshna::nn {
+
+Layer::Layer(std::string_view kind, std::string_view name, const Value& x, const Loc& loc)
+    : kind_(kind), name_(name), x_(x), loc_(loc) {
+  if (!x) reject(ErrorCode::InvalidArgument, "needs an input: the Value is empty");
+  if (name.empty()) reject(ErrorCode::InvalidArgument, "needs a name");
+}
+
+void Layer::reject(ErrorCode code, std::string_view message) const {
+  throw Error(code, std::format("[nn::{}] {}{}", kind_, name_.empty() ? "" : "'" + name_ + "' ", message))
+      .context("the call at " + SourceLine(loc_).to_string());
+}
+
+Value Layer::parameter(std::string_view part_name, Shape shape, std::optional<Init> init, bool trainable) const {
+  return graph().parameter(part(part_name), shape, {.init = init, .dtype = x_.dtype(), .trainable = trainable}, loc_);
+}
+
+}  // namespace aeshna::nn

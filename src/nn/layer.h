@@ -1,0 +1,43 @@
+#pragma once
+// What the layers share: parameters under a name, refusals that say which layer.
+#include <format>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "aeshna/nn.h"
+
+namespace aeshna::nn {
+
+/// One layer being built.
+class Layer {
+ public:
+  /// Refuses an empty name and an empty x.
+  Layer(std::string_view kind, std::string_view name, const Value& x, const Loc& loc);
+
+  [[noreturn]] void reject(ErrorCode code, std::string_view message) const;
+  template <class... Args>
+  void require(bool ok, std::format_string<Args...> format, Args&&... args) const {
+    if (!ok) reject(ErrorCode::InvalidArgument, std::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void require_shape(bool ok, std::format_string<Args...> format, Args&&... args) const {
+    if (!ok) reject(ErrorCode::ShapeMismatch, std::format(format, std::forward<Args>(args)...));
+  }
+
+  /// "<name>.<part>"
+  std::string part(std::string_view part) const { return std::format("{}.{}", name_, part); }
+  Value parameter(std::string_view part, Shape shape, std::optional<Init> init, bool trainable) const;
+  Operand at(Value v) const { return {v, loc_}; }
+  Operand at(double number) const { return {number, loc_}; }
+  Graph& graph() const { return x_.graph(); }
+  const Value& x() const { return x_; }
+  const Loc& loc() const { return loc_; }
+
+ private:
+  std::string kind_, name_;
+  Value x_;
+  Loc loc_;
+};
+
+}  // namespace aeshna::nn
