@@ -65,6 +65,7 @@ struct Cell {
   std::vector<Use> readers, writers;
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
+  bool given = false;                ///< its memory has gone to an update of it
 };
 
 class Scheduler {
@@ -565,11 +566,12 @@ class Scheduler {
     Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
     const bool read_later = std::ranges::any_of(
         from.readers, [&](const Use& use) { return use.item != index && items_[use.item].group > item.group; });
-    if (from.placement != kNone || from.allocation == kNone || to.placement != kNone || to.allocation != kNone ||
+    if (from.given || from.placement != kNone || from.allocation == kNone || to.placement != kNone || to.allocation != kNone ||
         from.bytes != to.bytes || read_later) {
       return false;
     }
     const LiveRange range = lifetime(to);
+    from.given = true;
     to.allocation = from.allocation;
     allocations_[to.allocation].last = std::max(allocations_[to.allocation].last, range.last);
     plan_.memory.logical_bytes += align_up(to.bytes, alignment_);
