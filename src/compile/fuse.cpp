@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
 constexpr std::int64_t kSmallPart = 8;  // of the elements of a result: a tensor below this share is small beside it
+constexpr std::int64_t kWindow = 64;   // elements of a window up to which reductions over it count as readers of the whole tensor
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
 // A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
 // elements it may also store values of the full space.
@@ -406,7 +407,9 @@ class Fuser {
       std::int64_t size = 1;
       for (const std::int64_t e : kernel->space) size *= e;
       for (const KernelOperand& operand : kernel->operands) {
-        if (!operand.written && operand.elements == size && size > 1) readers[operand.value.node].push_back(static_cast<int>(id));
+        // Windows are several times as large as what they are of.
+        const bool whole = kernel->kind == FusedKernel::Kind::Reduction ? operand.elements >= size / kWindow : operand.elements == size;
+        if (!operand.written && whole && size > 1) readers[operand.value.node].push_back(static_cast<int>(id));
       }
     }
     for (auto& list : readers) {
