@@ -193,8 +193,7 @@ class Bench {
                                   .bindings = source.bindings,
                                   .push_bytes = static_cast<std::uint32_t>(source.push.size() * 4),
                                   .local = spec.local,
-                                  .shared_bytes = spec.shared_bytes,
-                                  .full_subgroups = spec.needs_subgroups});
+                                  .shared_bytes = spec.shared_bytes});
   }
 
   Launch prepare(const KernelSpec& spec) {

@@ -1,5 +1,6 @@
 #include "base/caps.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <optional>
@@ -161,6 +162,12 @@ Caps restrict_caps(Caps device, std::string_view overrides) {
   split(overrides, ',', [&](std::string_view item) { apply_override(device, item); });
   if (device.push_bytes % 4 != 0) fail(ErrorCode::InvalidArgument, "caps: push_bytes={} is no multiple of 4", device.push_bytes);
   return device;
+}
+
+std::uint64_t max_workgroups(const Caps& caps) {
+  std::uint64_t limit = 1;  // kernels number their workgroups in 32 bits
+  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
+  return limit;
 }
 
 std::string print_caps(const Caps& caps) {

@@ -43,6 +43,8 @@ struct Caps {
 /// Smaller of the device's caps and the AESHNA_CAPS overrides ("max_groups=7,shared_bytes=16384,no_f16,no_subgroups,no_coop").
 /// Overrides only restrict: a larger value is Error(InvalidArgument). Unknown names too.
 Caps restrict_caps(Caps device, std::string_view overrides);
+/// Workgroups that one launch can fold into x, y and z.
+std::uint64_t max_workgroups(const Caps& caps);
 std::string print_caps(const Caps& caps);         ///< one "name = value" per line
 Caps parse_caps(std::string_view text);           ///< the inverse, for the Null back end
 

@@ -57,13 +57,29 @@ struct Files {
   fs::path checkpoint, loss_svg;
 };
 
+/// Said before the first epoch rather than after it.
+void require_file(const fs::path& path) {
+  std::error_code unseen;
+  const auto status = fs::status(path, unseen);
+  if (fs::is_directory(status))
+    fail(ErrorCode::Io, "{}: is a folder; the name of a file is needed", path.string());
+  if (fs::exists(status) && !fs::is_regular_file(status))
+    fail(ErrorCode::Io, "{}: cannot be written: it is no regular file", path.string());
+  const fs::path folder = path.parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, unseen))
+    fail(ErrorCode::Io, "{}: there is no folder {}", path.string(), folder.string());
+}
+
 Files make_files(const PictureTask& task, const TrainArguments& a) {
   std::error_code error;
   fs::create_directories(a.out_dir, error);
   if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out_dir, error.message());
   const auto in_folder = [&](const std::string& name) { return (fs::path(a.out_dir) / name).lexically_normal(); };
-  return {.checkpoint = a.checkpoint.empty() ? in_folder(task.name + ".safetensors") : fs::path(a.checkpoint),
-          .loss_svg = a.loss_svg.empty() ? in_folder("loss.svg") : fs::path(a.loss_svg)};
+  Files files{.checkpoint = a.checkpoint.empty() ? in_folder(task.name + ".safetensors") : fs::path(a.checkpoint),
+              .loss_svg = a.loss_svg.empty() ? in_folder("loss.svg") : fs::path(a.loss_svg)};
+  require_file(files.checkpoint);
+  require_file(files.loss_svg);
+  return files;
 }
 
 /// What the training part leaves behind.

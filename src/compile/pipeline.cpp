@@ -109,7 +109,6 @@ void run_codegen(Compilation& c) {
     c.plan.kernels.push_back({.source = std::move(source),
                               .local = step.spec.local,
                               .shared_bytes = step.spec.shared_bytes,
-                              .needs_subgroups = step.spec.needs_subgroups,
                               .name = std::format("{} {}", step.spec.family, step.spec.variant)});
   }
 }

@@ -22,7 +22,6 @@ struct PipelineOptions {
   TrainingOptions train;
   bool fusion = true;
   bool aliasing = true;   ///< false: every transient tensor in memory of its own
-  bool strict = true;
   bool tiny_tiles = false;  ///< tests: smallest tiles and splits, so that small shapes reach every path
 };
 

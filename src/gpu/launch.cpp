@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "gpu/limits.h"
+#include "ir/device_types.h"
 
 namespace aeshna::gpu {
 
@@ -56,8 +57,6 @@ void check_workgroup(std::string_view kernel, const std::array<std::uint32_t, 3>
 void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_t bindings, const Caps& caps) {
   const std::string kernel = spec.variant.empty() ? spec.family : spec.family + " " + spec.variant;
   check_workgroup(kernel, spec.local, spec.shared_bytes, push_bytes, bindings, caps);
-  if (spec.needs_subgroups && !caps.subgroup_arithmetic)
-    fail(ErrorCode::LimitExceeded, "kernel {}: needs subgroup arithmetic, the device has none", kernel);
   const auto range = [&](std::string_view what, std::uint64_t bytes) {
     if (bytes > caps.max_storage_range)
       fail(ErrorCode::LimitExceeded, "kernel {}: {} needs max_storage_range = {} bytes, the device allows {}", kernel,
@@ -65,9 +64,8 @@ void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_
   };
   if (spec.fused) {
     for (std::size_t i = 0; i < spec.fused->operands.size(); ++i) {
-      // Every element is one 32-bit word on the device, whatever its dtype.
-      const auto elements = static_cast<std::uint64_t>(spec.fused->operands[i].elements);
-      range(std::format("operand {}", i), checked_mul(elements, std::uint64_t{4}, "bytes of an operand"));
+      const KernelOperand& operand = spec.fused->operands[i];
+      range(std::format("operand {}", i), device_bytes(operand.dtype, operand.elements));
     }
   }
   range("workspace", spec.workspace_bytes);

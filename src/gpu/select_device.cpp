@@ -67,8 +67,13 @@ std::size_t named_device(std::span<const DeviceInfo> devices, std::string_view s
   std::size_t index = 0;
   const auto [end, error] = std::from_chars(selector.data(), selector.data() + selector.size(), index);
   const std::string uuid = as_uuid(selector);
-  // A number beyond the list may still be a part of a name: "4090".
-  if (end == selector.data() + selector.size() && error == std::errc{} && index < devices.size()) return index;
+  if (end == selector.data() + selector.size()) {
+    if (error == std::errc{} && index < devices.size()) return index;
+    // Digits are a part of a name where they can hardly be meant as an index: "4090". "2" would match an H200.
+    if (selector.size() < 3)
+      fail(ErrorCode::NoDevice, "there is no device {}: {} listed, counted from 0:{}", selector, devices.size(),
+           list(devices));
+  }
   std::vector<std::size_t> matches;
   const std::string part = lower(selector);
   for (std::size_t i = 0; i < devices.size(); ++i)

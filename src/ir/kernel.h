@@ -67,6 +67,7 @@ struct Instr {
   std::uint32_t dim = 0;
   const OpDef* op = nullptr;
   ReduceKind reduce = ReduceKind::Sum;
+  DType rounding = DType::f32;  ///< Op: f16 or bf16: the f32 result is rounded to it, as every value of that dtype is
   std::vector<std::uint32_t> args;
 };
 
@@ -147,7 +148,6 @@ struct KernelSpec {
   std::uint32_t shared_bytes = 0;
   std::uint64_t workspace_bytes = 0;  ///< split-K / split-reduction partials; bound after the operands when > 0
   std::uint32_t counters = 0;         ///< u32 counters, zero before and after every launch; bound last when > 0
-  bool needs_subgroups = false;
   double flops = 0, bytes = 0;  ///< estimates for profiles and chunk bounds
   std::int64_t constant(std::string_view name) const;
 };

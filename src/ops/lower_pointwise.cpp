@@ -40,10 +40,8 @@ Candidate pointwise_candidate(std::shared_ptr<const FusedKernel> kernel, const C
 
   // Several points per invocation once every compute unit has plenty of workgroups; more still if the groups would not
   // fold.
-  std::uint64_t limit = 1;
-  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
   std::uint64_t runs = singles >= 16ull * caps.compute_units ? 4 : 1;
-  runs = std::max(runs, ceil_div(singles, limit));
+  runs = std::max(runs, ceil_div(singles, max_workgroups(caps)));
 
   spec.family = "pointwise";
   spec.variant = std::format("{}{} runs={}", threads, width == 4 ? " vec4" : "", runs);

@@ -95,18 +95,11 @@ std::uint32_t thread_limit(const Facts& facts, const Caps& caps, std::uint32_t w
   return std::bit_floor(std::max(std::min(limit, by_shared), 1u));
 }
 
-/// Workgroups that a launch can fold into x, y and z.
-std::uint64_t group_limit(const Caps& caps) {
-  std::uint64_t limit = 1;
-  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
-  return limit;
-}
-
 bool is_heavy(const Facts& facts) { return facts.cost >= 8; }
 
 Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   Geometry g{.columns = facts.columns && width == 1, .width = width};
-  const std::uint64_t units = caps.compute_units, groups = group_limit(caps);
+  const std::uint64_t units = caps.compute_units, groups = max_workgroups(caps);
   const std::uint64_t points = facts.inner / static_cast<std::uint64_t>(width);
   // Few rows: fuller workgroups.
   const bool few = g.columns ? facts.rows <= 32 * units : facts.rows <= 2 * units && points >= 4096;
@@ -182,9 +175,9 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   } else if (spec.shared_bytes > caps.shared_bytes) {
     candidate.rejected =
         std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (spec.workgroups > group_limit(caps)) {
+  } else if (spec.workgroups > max_workgroups(caps)) {
     candidate.rejected =
-        std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
+        std::format("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
   } else if (g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns)

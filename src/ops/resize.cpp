@@ -23,6 +23,8 @@ struct Table {
   std::int64_t taps = 1, length = 0;
   std::vector<double> index;   ///< -1: none
   std::vector<double> weight;  ///< empty: all 1
+  std::vector<double> base;      ///< [length]: index of the first tap (of cubic, of the second), before it is clamped
+  std::vector<double> fraction;  ///< [length]: where between that and the next one the result lies
 };
 
 struct Rule {
@@ -61,6 +63,11 @@ Table table_of(const Rule& rule, std::int64_t in, std::int64_t out, std::optiona
   table.length = out;
   table.taps = rule.mode == "nearest" ? 1 : rule.mode == "linear" ? 2 : 4;
   const std::int64_t first = rule.mode == "cubic" ? -1 : 0;
+  for (std::int64_t o = 0; o < out; ++o) {
+    const double at = source(rule, o, in, out, ratio);
+    table.base.push_back(rule.mode == "nearest" ? std::clamp(rounded(rule.rounding, at), 0.0, static_cast<double>(in - 1)) : std::floor(at));
+    table.fraction.push_back(at - std::floor(at));
+  }
   for (std::int64_t t = 0; t < table.taps; ++t) {
     for (std::int64_t o = 0; o < out; ++o) {
       const double at = source(rule, o, in, out, ratio);
@@ -157,35 +164,41 @@ Expr constant(const BuildContext& c, TensorType type, std::span<const double> va
   return {c, c.add("constant", {}, {{"value", Literal::from_doubles(std::move(type), values)}})};
 }
 
-/// Row t of a table, along `axis` of `rank` axes.
-Expr row(const Expr& table, std::int64_t t, int axis, int rank) {
-  const std::int64_t length = table.shape()[1];
-  Expr r = table;
-  if (table.shape()[0] > 1) {
-    r = apply("slice", {r}, {{"axes", Ints{0, 1}}, {"starts", Ints{t, 0}}, {"ends", Ints{t + 1, length}}, {"steps", Ints{1, 1}}});
-  }
-  Ints dims(static_cast<std::size_t>(rank), 1);
-  dims[static_cast<std::size_t>(axis)] = length;
-  return reshape_to(r, Shape(dims));
-}
-
 Expr gathered(const Expr& x, const Expr& index, int axis) {
   return apply("gather_elements", {x, index}, {{"axis", std::int64_t{axis}}});
 }
 
-/// Sum over taps, axis by axis: the gathers of all axes are nested, so that each is one load of x.
-Expr interpolated(const BuildContext& c, const Axes& a, const Expr& x, std::size_t axis = 0) {
+/// Keys' kernel at distance d, which is in [0, 1] for `near`, else in [1, 2].
+Expr cubic(double a, const Expr& d, bool near) {
+  if (near) return (((a + 2) * d - (a + 3)) * d) * d + 1;
+  return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+}
+
+/// Sum over taps, axis by axis: the gathers of all axes are nested, so that each is one load of x. Of a table only the first tap
+/// and where between its neighbours a result lies are in memory; the rest is arithmetic.
+Expr interpolated(const BuildContext& c, const Axes& a, const Rule& rule, const Expr& x, std::size_t axis = 0) {
   if (axis == a.in.size()) return x;
   const Table& table = a.tables[axis];
   const int at = static_cast<int>(axis) + 1, rank = static_cast<int>(a.in.size()) + 1;
-  if (is_identity(table, a.in[axis])) return interpolated(c, a, x, axis + 1);
-  const Shape shape{table.taps, table.length};
-  const Expr index = constant(c, {DType::i32, shape}, table.index);
-  if (table.weight.empty()) return interpolated(c, a, gathered(x, row(index, 0, at, rank), at), axis + 1);
-  const Expr weight = constant(c, {x.value.dtype(), shape}, table.weight);
+  if (is_identity(table, a.in[axis])) return interpolated(c, a, rule, x, axis + 1);
+  Ints dims(static_cast<std::size_t>(rank), 1);
+  dims[static_cast<std::size_t>(at)] = table.length;
+  const Expr base = constant(c, {DType::i32, Shape(dims)}, table.base);
+  if (table.weight.empty()) return interpolated(c, a, rule, gathered(x, base, at), axis + 1);
+  const Expr f = constant(c, {x.value.dtype(), Shape(dims)}, table.fraction);
+  std::vector<Expr> weights;
+  if (rule.mode == "linear") {
+    weights = {1.0 - f, f};
+  } else {
+    const double k = rule.cubic_a;
+    weights = {cubic(k, f + 1, false), cubic(k, f, true), cubic(k, 1.0 - f, true), cubic(k, 2.0 - f, false)};
+  }
   Expr sum;
-  for (std::int64_t t = 0; t < table.taps; ++t) {
-    const Expr term = interpolated(c, a, gathered(x, row(index, t, at, rank), at), axis + 1) * row(weight, t, at, rank);
+  for (std::size_t t = 0; t < weights.size(); ++t) {
+    const double offset = static_cast<double>(t) - (rule.mode == "cubic" ? 1 : 0);
+    const Expr tap = offset == 0 ? base : base + offset;
+    const Expr index = apply("clamp", {tap, tap.number(0), tap.number(static_cast<double>(a.in[axis] - 1))});
+    const Expr term = interpolated(c, a, rule, gathered(x, index, at), axis + 1) * weights[t];
     sum = t == 0 ? term : sum + term;
   }
   return sum;
@@ -204,7 +217,7 @@ std::vector<Value> expand_resize(const BuildContext& c, std::span<const Value> i
   if (std::ranges::none_of(repeated, [](std::int64_t e) { return e == 0; })) {
     return {reshape_to(expand_to(reshape_to({c, in[0]}, Shape(ones)), Shape(repeated)), shape).value};
   }
-  return {reshape_to(interpolated(c, a, reshape_to({c, in[0]}, with_rows(a.rows, a.in))), shape).value};
+  return {reshape_to(interpolated(c, a, rule_of(c.like.attrs), reshape_to({c, in[0]}, with_rows(a.rows, a.in))), shape).value};
 }
 
 /// One axis of the gradient: for each input the weighted sum of what it contributed to.

@@ -41,8 +41,7 @@ std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanK
                                  .bindings = kernel.source.bindings,
                                  .push_bytes = push_bytes,
                                  .local = kernel.local,
-                                 .shared_bytes = kernel.shared_bytes,
-                                 .full_subgroups = kernel.needs_subgroups});
+                                 .shared_bytes = kernel.shared_bytes});
   } catch (Error& e) {
     throw e.context(std::format("kernel '{}'", kernel.name));
   }

@@ -25,7 +25,6 @@ PipelineOptions pipeline_options(const CompileOptions& options) {
   result.train = options.train;
   result.fusion = options.fusion;
   result.aliasing = options.aliasing;
-  result.strict = options.contract == Contract::Strict;
   result.tiny_tiles = options.tiny_tiles;
   return result;
 }

@@ -168,4 +168,15 @@ struct Session::Impl {
   [[noreturn]] void throw_bad_step();
 };
 
+/// A command of a segment; a barrier belongs between commands of different groups.
+struct SegmentCommand {
+  const PlanStep* step = nullptr;
+  gpu::Command command;
+  double ms = 0;  ///< an estimate
+  std::uint32_t group = 0;
+  std::vector<std::shared_ptr<void>> owners;
+};
+/// In order, as record() puts them into lists; checks every launch against the device's limits.
+std::vector<SegmentCommand> segment_commands(const Session::Impl& session, Segment segment);
+
 }  // namespace aeshna

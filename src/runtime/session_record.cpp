@@ -65,9 +65,17 @@ class ChunkRecorder {
 };
 
 std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment, std::string name) {
-  gpu::Device& device = session.device();
-  const Caps& caps = device.caps();
-  ChunkRecorder recorder(device, std::move(name), session.options.chunk_ms);
+  ChunkRecorder recorder(session.device(), std::move(name), session.options.chunk_ms);
+  for (SegmentCommand& step : segment_commands(session, segment))
+    recorder.add(std::move(step.command), step.ms, step.group, step.owners);
+  return recorder.finish();
+}
+
+}  // namespace
+
+std::vector<SegmentCommand> segment_commands(const Session::Impl& session, Segment segment) {
+  const Caps& caps = session.device().caps();
+  std::vector<SegmentCommand> commands;
   std::uint64_t empty_used = 0;
   for (const PlanStep& step : session.plan.steps) {
     if (step.segment != segment) continue;
@@ -87,7 +95,7 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
     if (step.kind == PlanStep::Kind::Copy) {
       if (step.operands.at(0).bytes == 0) continue;
       const double ms = 2 * static_cast<double>(step.operands[0].bytes) / (caps.gbytes_per_s * 1e6);
-      recorder.add(gpu::CopyCommand{ranges.at(0), ranges.at(1)}, ms, step.group, owners);
+      commands.push_back({&step, gpu::CopyCommand{ranges.at(0), ranges.at(1)}, ms, step.group, std::move(owners)});
       continue;
     }
     if (step.spec.workgroups == 0) continue;
@@ -101,12 +109,10 @@ std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment,
     dispatch.groups = gpu::fold_groups(step.spec.workgroups, caps);
     dispatch.label = std::format("{} {}", kernel.name, step.spec.variant);
     owners.push_back(session.kernels[step.kernel]);
-    recorder.add(std::move(dispatch), estimate_ms(step.spec, caps), step.group, owners);
+    commands.push_back({&step, std::move(dispatch), estimate_ms(step.spec, caps), step.group, std::move(owners)});
   }
-  return recorder.finish();
+  return commands;
 }
-
-}  // namespace
 
 std::shared_ptr<gpu::CommandList> Session::Impl::record_copies(std::span<const gpu::CopyCommand> copies,
                                                                std::vector<std::shared_ptr<void>> owners,

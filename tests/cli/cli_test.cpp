@@ -28,18 +28,19 @@ struct Result {
 
 /// Runs `aeshna ARGUMENTS...` in `folder`. When `stop_at` appears on stdout, SIGINT is sent.
 Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp_directory_path(),
-           const std::string& stop_at = "") {
+           const std::string& stop_at = "", const fs::path& program = AESHNA_CLI) {
   const test::TempDir dir;
   int pipe_ends[2];
   EXPECT_EQ(::pipe(pipe_ends), 0);
-  const fs::path program = AESHNA_CLI, errors = dir / "stderr";
+  const fs::path errors = dir / "stderr";
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::dup2(pipe_ends[1], STDOUT_FILENO);
     ::close(pipe_ends[0]);
     ::close(pipe_ends[1]);
     if (std::freopen(errors.c_str(), "w", stderr) == nullptr || ::chdir(folder.c_str()) != 0) ::_exit(126);
-    std::vector<char*> argv = {const_cast<char*>("aeshna")};
+    std::string name = program.filename().string();
+    std::vector<char*> argv = {name.data()};
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     ::execv(program.c_str(), argv.data());
@@ -262,6 +263,36 @@ TEST(CliDevice, InterruptedTrainingKeepsItsCheckpoint) {
   EXPECT_EQ(run({"info", "digits.safetensors"}, dir.path()).status, 0);
 }
 
+/// On a file system of two megabytes, seen by this one shell only.
+TEST(CliDevice, AFullDiskIsAnErrorAndKeepsTheCheckpoint) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  dir.write("try.sh", R"(
+mkdir disk
+mount -t tmpfs -o size=2m none disk || exit 125
+cd disk
+train() { "$1" train digits --data "$2" --hidden 48 --resume --epochs "$3"; }
+train "$1" "$2" 1 >../first || exit 1
+cp digits.safetensors ../before
+cat /dev/zero >filler 2>../filled
+status=0
+train "$1" "$2" 2 || status=$?
+echo "status $status"
+cmp digits.safetensors ../before && echo unchanged
+ls -A
+)");
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  const Result result = run({::geteuid() == 0 ? "-m" : "-rm", "/bin/sh", "try.sh", AESHNA_CLI, data}, dir.path(), "",
+                            "/usr/bin/unshare");
+  if (result.status == 125 || result.status == 127 || result.err.starts_with("unshare:"))
+    GTEST_SKIP() << "no file system can be mounted here: " << result.err;
+  ASSERT_EQ(result.status, 0) << result.out << result.err;
+  EXPECT_HAS(result.err, "aeshna: cannot write 'digits.safetensors'");
+  EXPECT_HAS(result.err, "No space left on device");
+  EXPECT_HAS(result.err, "the previous file, if any, is unchanged");
+  EXPECT_HAS(result.out, "status 1\nunchanged\ndigits.safetensors\nfiller\nloss.svg\n") << "nothing half-written stays";
+}
+
 TEST(CliDevice, TrainingErrorsNameTheThing) {
   const test::TempDir dir;
   const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
@@ -277,6 +308,13 @@ TEST(CliDevice, TrainingErrorsNameTheThing) {
   error({"train", "mnist", "--data", "nowhere"}, "train-images-idx3-ubyte");
   error({"train", "digits", "--data", data, "--batch", "1501"}, "--batch 1501");
   error({"train", "digits", "--data", data, "--out-dir", "file/sub"}, "file/sub");
+  // Files that cannot be: before the first epoch.
+  fs::create_directory(dir / "folder");
+  for (const char* option : {"--checkpoint", "--loss-svg"}) {
+    error({"train", "digits", "--data", data, option, "folder"}, "folder: is a folder");
+    error({"train", "digits", "--data", data, option, "none/x"}, "no folder none");
+    error({"train", "digits", "--data", data, option, "/dev/null"}, "/dev/null");
+  }
 }
 
 }  // namespace

@@ -132,16 +132,5 @@ TEST(CheckLaunch, OperandRanges) {
   EXPECT_NE(text.find("operand 0"), std::string::npos) << text;
 }
 
-TEST(CheckLaunch, MissingSubgroups) {
-  KernelSpec s = spec();
-  s.needs_subgroups = true;
-  Caps caps;
-  caps.subgroup_arithmetic = true;
-  EXPECT_NO_THROW(check_launch(s, 0, 0, caps));
-  caps.subgroup_arithmetic = false;
-  EXPECT_NE(error_text(ErrorCode::LimitExceeded, [&] { check_launch(s, 0, 0, caps); }).find("subgroup"),
-            std::string::npos);
-}
-
 }  // namespace
 }  // namespace aeshna::gpu

@@ -38,10 +38,15 @@ TEST(SelectDevice, BestKindByDefault) {
 TEST(SelectDevice, ByIndex) {
   EXPECT_EQ(select_device(machine(), "0"), 0u);
   EXPECT_EQ(select_device(machine(), "3"), 3u);
-  for (const char* beyond : {"4", "99999999999999999999999999"}) {
+  for (const char* beyond : {"4", "19", "99999999999999999999999999"}) {  // 19 is in the name of a software driver
     const std::string text = error_text(ErrorCode::NoDevice, [&] { select_device(machine(), beyond); });
     EXPECT_NE(text.find("NVIDIA H200"), std::string::npos) << "the message lists what there is: " << text;
+    EXPECT_NE(text.find(beyond), std::string::npos) << text;
   }
+  // The number of the only GPU's name is not its index.
+  const std::vector<DeviceInfo> one = {device(0, "NVIDIA H200", Kind::Discrete, 'e')};
+  EXPECT_NE(error_text(ErrorCode::NoDevice, [&] { select_device(one, "2"); }).find("no device 2: 1 listed"),
+            std::string::npos);
 }
 
 TEST(SelectDevice, ByUuid) {

@@ -7,8 +7,11 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/checked.h"
+#include "gpu/launch.h"
 #include "ir/op.h"
 #include "ops/lower.h"
 #include "ops/matmul_variants.h"
@@ -421,6 +424,91 @@ TEST(MatmulChoice, SomethingFitsSmallDevices) {
           << m << " " << k;
     }
   }
+}
+
+/// Subgroups of 4 to 128, few threads, little memory, few bindings, few workgroups: what is chosen fits, covers the result,
+/// and is the same for equal caps. No kernel uses subgroups: their size changes nothing.
+TEST(MatmulChoice, FitsEveryDevice) {
+  const auto value = [](const KernelSpec& spec, const char* name) {
+    return static_cast<std::uint64_t>(spec.constant(name));
+  };
+  const auto check_geometry = [&](const KernelSpec& spec, const ProductBuilder& p) {
+    const auto m = static_cast<std::uint64_t>(p.m), n = static_cast<std::uint64_t>(p.n);
+    std::uint64_t tiles = 1;
+    for (const std::int64_t extent : p.batch) tiles *= static_cast<std::uint64_t>(extent);
+    if (spec.family == "matmul") {
+      const std::uint64_t bm = value(spec, "BM"), bn = value(spec, "BN");
+      EXPECT_EQ(bm / value(spec, "TM") * (bn / value(spec, "TN")), spec.local[0]);
+      EXPECT_EQ(bm % value(spec, "TM") + bn % value(spec, "TN"), 0u);
+      EXPECT_EQ(value(spec, "THREADS"), spec.local[0]);
+      tiles *= ceil_div(m, bm) * ceil_div(n, bn);
+    } else {
+      ASSERT_EQ(spec.family, "gemv");
+      EXPECT_EQ(value(spec, "TL") * value(spec, "TK"), spec.local[0]);
+      EXPECT_EQ(value(spec, "R"), std::min(m, n));
+      tiles *= ceil_div(std::max(m, n), value(spec, "TL") * (value(spec, "ALONG_K") != 0 ? value(spec, "UL") : 4));
+    }
+    EXPECT_EQ(spec.workgroups, tiles * value(spec, "PARTS"));
+    EXPECT_EQ(spec.counters, value(spec, "PARTS") > 1 ? tiles : 0);
+    EXPECT_EQ(spec.workspace_bytes > 0, value(spec, "PARTS") > 1);
+  };
+  const ProductBuilder products[] = {{.m = 1, .n = 49152, .k = 576, .b = Layout::Columns},
+                                     {.m = 1000, .n = 3, .k = 77},
+                                     {.m = 4096, .n = 4096, .k = 4096},
+                                     {.batch = {4, 3}, .m = 197, .n = 64, .k = 197, .gap = 1},
+                                     {.m = 33, .n = 31, .k = 100000},
+                                     {.m = 64, .n = 147, .k = 12544, .a = Layout::Columns},
+                                     {.m = 5, .n = 7, .k = 0}};
+  int usable = 0, refused = 0;
+  for (const ProductBuilder& product : products) {
+    const FusedKernel kernel = product.build();
+    for (const std::uint32_t invocations : {128u, 256u, 1024u}) {
+      for (const std::uint32_t shared : {16384u, 32768u, 49152u}) {
+        for (const std::uint32_t buffers : {3u, 8u}) {
+          for (const std::uint32_t groups : {7u, 100u, 65535u}) {
+            for (const std::uint32_t units : {0u, 1u, 132u}) {
+              std::optional<KernelSpec> first;
+              for (const std::uint32_t subgroup : {4u, 8u, 16u, 32u, 64u, 128u}) {
+                Caps caps;
+                caps.subgroup_size = subgroup;
+                caps.subgroup_arithmetic = true;
+                caps.max_invocations = caps.max_local[0] = invocations;
+                caps.shared_bytes = shared;
+                caps.max_storage_buffers = buffers;
+                caps.compute_units = units;
+                for (std::uint32_t& limit : caps.max_groups) limit = groups;
+                const std::vector<Candidate> candidates = lower_matmul(kernel, caps);
+                const auto chosen = std::ranges::find_if(candidates, [](const Candidate& c) { return c.rejected.empty(); });
+                if (chosen == candidates.end()) {  // only because nothing folds into so few workgroups
+                  ++refused;
+                  ASSERT_EQ(groups, 7u);
+                  EXPECT_TRUE(std::ranges::any_of(candidates, [](const Candidate& c) {
+                    return c.rejected.ends_with("the device launches at most 343");
+                  }));
+                  continue;
+                }
+                ++usable;
+                const KernelSpec& spec = chosen->spec;
+                SCOPED_TRACE(testing::Message() << product.m << "x" << product.n << "x" << product.k << " " << spec.family
+                                                << " " << spec.variant << " on\n"
+                                                << print_caps(caps));
+                const std::uint32_t bindings = 3 + (value(spec, "PARTS") > 1 ? 2 : 0);
+                ASSERT_NO_THROW(gpu::check_launch(spec, 64, bindings, caps));
+                check_geometry(spec, product);
+                if (!first) first = spec;
+                EXPECT_EQ(spec.variant, first->variant);
+                EXPECT_EQ(spec.constants, first->constants);
+                EXPECT_EQ(spec.local, first->local);
+                EXPECT_EQ(spec.workgroups, first->workgroups);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(usable, 5000);
+  EXPECT_GT(refused, 0);
 }
 
 TEST(MatmulChoice, TinyTilesSplitInThree) {

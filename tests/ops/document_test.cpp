@@ -15,7 +15,9 @@ TEST(OpsDocument, IsUpToDate) {
   ASSERT_TRUE(file) << "docs/ops.md is missing";
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_EQ(text.str(), ops_markdown()) << "run: aeshna ops > docs/ops.md";
+  // What was measured depends on the machine.
+  const std::string page = text.str(), vocabulary = page.substr(0, page.find(std::string("\n") + kMeasuredErrorsHeading));
+  EXPECT_EQ(vocabulary, ops_markdown()) << "run: aeshna ops --errors docs/op-errors/*.json > docs/ops.md";
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "aeshna/session.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "ops/build.h"
 #include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"

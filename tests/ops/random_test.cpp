@@ -66,7 +66,7 @@ TEST(RandomTensors, StatisticsAndBounds) {
   EXPECT_GE(std::ranges::min(wide), -5);
 
   // Classes with probabilities 1/8, 5/8, 0, 2/8.
-  const Value logits = expand(g.constant(Literal::from_doubles({DType::f32, {4}}, {0, std::log(5), -1e30, std::log(2)})), {kCount, 4});
+  const Value logits = expand(g.constant(Literal::from_doubles({DType::f32, {4}}, std::vector<double>{0, std::log(5), -1e30, std::log(2)})), {kCount, 4});
   std::vector<double> counts(4);
   for (const double c : values(random_categorical(logits))) counts[static_cast<std::size_t>(c)] += 1.0 / static_cast<double>(kCount);
   EXPECT_NEAR(counts[0], 0.125, 0.01);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "aeshna/aeshna.h"
+#include "support/expect_error.h"
 
 namespace aeshna::test {
 
@@ -53,20 +54,5 @@ inline void expect_equal(const Weights& a, const Weights& b) {
   ASSERT_EQ(a.names(), b.names());
   for (const std::string& name : a.names()) EXPECT_EQ(a.get(name), b.get(name)) << name;
 }
-
-/// Runs `f`, which must throw an Error of this code; its text.
-template <class F>
-std::string message_of(ErrorCode code, F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return "";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 }  // namespace aeshna::test

@@ -11,9 +11,12 @@
 #include "gpu/device.h"
 #include "io/safetensors.h"
 #include "runtime/initial.h"
+#include "support/expect_error.h"
 
 namespace aeshna {
 namespace {
+
+using test::message_of;
 
 Device null_device(bool unified = false) {
   Caps caps;
@@ -24,20 +27,6 @@ Device null_device(bool unified = false) {
 Weights null_weights(const Graph& g, std::uint64_t seed = 0) {
   return Weights(g, {.seed = seed, .device = null_device()});
 }
-
-template <class F>
-std::string message_of(ErrorCode code, F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return "";
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 struct Moments {
   double mean = 0, deviation = 0, low = 0, high = 0;

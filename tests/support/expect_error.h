@@ -1,5 +1,6 @@
 #pragma once
 // EXPECT_ERROR(statement, code, "part of the message"): the statement throws aeshna::Error with this code and text.
+// message_of(code, f): the text, for several EXPECT_HAS(text, "part").
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,3 +18,22 @@
           << "expected '" << (part) << "' in: " << e.what();         \
     }                                                                \
   } while (false)
+
+#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+namespace aeshna::test {
+
+/// Runs `f`, which must throw an Error of this code; its text.
+template <class F>
+std::string message_of(ErrorCode code, F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no Error";
+  return "";
+}
+
+}  // namespace aeshna::test

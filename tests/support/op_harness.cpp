@@ -10,6 +10,8 @@
 #include "aeshna/session.h"
 #include "base/philox.h"
 #include "compile/stages.h"
+#include "runtime/session_impl.h"
+#include "support/op_errors.h"
 #include "support/test_device.h"
 
 namespace aeshna::test {
@@ -293,11 +295,13 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
       const double error = std::fabs(rounded.outputs.at(name).data[i] - want.data[i]);
       if (std::isfinite(error)) own = std::max(own, error);
     }
+    note_errors(op, cases.size(), is_gradient[o], got, want, session.impl().plan);
     const bool exact_result = !is_float(want.type.dtype);
     const double scale = exact_result ? 0 : is_gradient[o] ? 4 : 1;
     compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0),
             std::format("{} {}", describe(op, c, k), name));
   }
+  save_errors();
 }
 
 }  // namespace aeshna::test

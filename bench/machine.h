@@ -1,0 +1,17 @@
+#pragma once
+// What a result file says of its origin.
+#include <nlohmann/json.hpp>
+
+#include "aeshna/device.h"
+#include "bench_commit.h"  // made by bench/commit.cmake
+
+namespace aeshna::bench {
+
+inline nlohmann::json machine(const Device& device) {
+  return {{"device", device.info().name},
+          {"driver", device.info().driver},
+          {"api", device.info().api_version},
+          {"commit", AESHNA_BENCH_COMMIT}};
+}
+
+}  // namespace aeshna::bench
