@@ -230,6 +230,34 @@ TEST(AttentionDevice, OnePlanDecodesAtEveryPosition) {
   }
 }
 
+TEST(AttentionDevice, HalfOperandsAreComputedInF32) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value q = g.input("q", {1, 2, 6, 8}, DType::f16), k = g.input("k", {1, 1, 6, 8}, DType::f16);
+  const auto [out, lse] = attention_with_lse(rope(q), rope(k), k, {.causal = true});
+  EXPECT_EQ(out.dtype(), DType::f16);
+  EXPECT_EQ(lse.dtype(), DType::f32);
+  const auto grad = gradients(sum(cast(out, DType::f32)), {q, k});
+  const std::pair<const char*, Value> outputs[] = {{"out", out}, {"dq", grad[0]}, {"dk", grad[1]}};
+  for (const auto& [name, value] : outputs) g.output(name, value);
+  TensorMap values;
+  for (const Value& leaf : {q, k}) {
+    HostTensor t = drawn(leaf.shape(), 4);
+    t.type.dtype = DType::f16;
+    for (double& v : t.data) v = round_to(DType::f16, v);
+    values.emplace(leaf.node().name, t);
+  }
+  Session session = compile(g, Weights(*test_device().device), {});
+  for (const auto& [name, value] : values) session.set(name, literal(value));
+  session.step();
+  session.wait();
+  const InterpreterResult want = interpret(g, values, Rounding::Storage);
+  for (const auto& [name, value] : outputs) {
+    const auto got = session.read_literal(name).to_doubles();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want.outputs.at(name).data[i], 4e-3) << name << " " << i;
+  }
+}
+
 /// x -> projections -> attention -> merged heads -> projection, as in a transformer.
 struct Block {
   Graph g;
