@@ -297,6 +297,26 @@ TEST(AttentionPlan, SplittingAndMergingHeadsCostsNoCopies) {
   EXPECT_EQ(launches(plan), (Launches{{"matmul", 4}, {"attention", 1}, {"sum", 1}})) << print_plan(plan);
 }
 
+/// One projection for q, k and v: three views of one operand.
+TEST(AttentionDevice, OneProjectionForAll) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {2, 7, 16}), w = g.input("w", {3 * 24, 16});
+  const Value qkv = reshape(linear(x, w), {2, 7, 3, 3, 8});
+  const auto part = [&](std::int64_t i) { return permute(reshape(slice(qkv, {2}, {i}, {i + 1}), {2, 7, 3, 8}), {0, 2, 1, 3}); };
+  const Value y = attention(part(0), part(1), part(2), {.causal = true});
+  g.output("y", reshape(permute(y, {0, 2, 1, 3}), {2, 7, 24}));
+  // The output is a tensor of its own: one copy.
+  EXPECT_EQ(launches(compile_plan(g, {}, Caps{})), (Launches{{"matmul", 1}, {"attention", 1}, {"reshape", 1}}));
+  const TensorMap values = {{"x", drawn({2, 7, 16}, 1)}, {"w", drawn({72, 16}, 2)}};
+  Session session = compile(g, Weights(*test_device().device), {});
+  for (const auto& [name, value] : values) session.set(name, literal(value));
+  session.step();
+  const auto got = session.read("y");
+  const auto want = interpret(g, values).outputs.at("y").data;
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 5e-6) << i;
+}
+
 TEST(AttentionPlan, NorInTheGradient) {
   const Block block;
   PipelineOptions options;
