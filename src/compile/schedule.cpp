@@ -65,6 +65,8 @@ struct Cell {
   std::vector<Use> readers, writers;
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
+  std::uint32_t heir_of = kNone;     ///< the cell whose contents a kernel updates, in the same memory, to make this one
+  bool has_heir = false;
 };
 
 class Scheduler {
@@ -82,6 +84,7 @@ class Scheduler {
     save_leaves_read_late();
     for (const NodeId id : graph_.assigns()) add_assign(graph_.node(id));
     place_outputs();
+    share_updated_memory();
     check_writers();
     for (const Segment segment : {Segment::Forward, Segment::Backward, Segment::Update}) assign_groups(segment);
     plan_.barrier_groups = group_count_;
@@ -421,6 +424,37 @@ class Scheduler {
     }
   }
 
+  /// The old contents of what a kernel updates need no copy where nobody reads them afterwards: the result takes over their
+  /// memory, or they are made where the result is to be.
+  void share_updated_memory() {
+    if (!c_.options.aliasing) return;
+    for (auto i = static_cast<std::uint32_t>(items_.size()); i-- > 0;) {
+      if (!items_[i].initial || items_[i].dropped) continue;
+      const std::uint32_t source = items_[i].accesses[0].cell, result = items_[i].accesses[1].cell;
+      if (cells_[source].placement != kNone || cells_[source].has_heir || cells_[source].bytes != cells_[result].bytes) continue;
+      if (cells_[result].placement != kNone && plan_.placements[cells_[result].placement].home != Home::Output) continue;
+      std::uint32_t kernel = kNone;
+      for (const Use& writer : cells_[result].writers) {
+        if (writer.item != i) kernel = writer.item;
+      }
+      if (kernel == kNone || cells_[result].writers.size() != 2) continue;
+      const bool in_the_way = std::ranges::any_of(cells_[source].readers, [&](const Use& reader) {
+        return reader.item == kernel || segment_of(reader) > items_[kernel].segment ||
+               (reader.item != i && segment_of(reader) == items_[kernel].segment && reaches(kernel, reader.item));
+      });
+      if (in_the_way) continue;
+      for (const auto* uses : {&cells_[source].readers, &cells_[source].writers}) {
+        for (const Use& use : *uses) {
+          if (use.item != i) add_edge(use.item, kernel);
+        }
+      }
+      drop(i);
+      cells_[result].heir_of = source;
+      cells_[source].has_heir = true;
+      cells_[source].placement = cells_[result].placement;
+    }
+  }
+
   void check_writers() const {
     for (const auto& [value, cell] : cell_of_value_) {
       if (is_leaf(value) || !cells_[cell].writers.empty()) continue;
@@ -498,7 +532,7 @@ class Scheduler {
         Cell& cell = cells_[a.cell];
         if (!a.written || cell.placement != kNone || cell.allocation != kNone) continue;
         const LiveRange range = lifetime(cell);
-        const std::uint32_t taken = takes_over(item, a);
+        const std::uint32_t taken = cell.heir_of != kNone ? cell.heir_of : takes_over(item, a);
         if (taken != kNone) {
           cell.allocation = cells_[taken].allocation;
           allocations_[cell.allocation].last = std::max(allocations_[cell.allocation].last, range.last);
@@ -561,7 +595,7 @@ class Scheduler {
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];
-    if (from.placement != kNone || from.allocation == kNone || from.bytes != to.bytes || to.writers.size() != 1)
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || from.bytes != to.bytes || to.writers.size() != 1)
       return kNone;
     if (read.bytes != from.bytes || written.bytes != to.bytes) return kNone;  // row windows
     for (const Access& other : item.accesses) {                               // one heir only

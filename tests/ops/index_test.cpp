@@ -156,6 +156,56 @@ TEST(Scatter, TheMethodIsChosenBySize) {
   EXPECT_EQ(radix.back(), "scatter_joins");
 }
 
+/// Copies of tensors in the plan of a graph with one scatter of 8192 rows into 49152, which the function builds.
+std::ptrdiff_t copies(const std::function<void(Graph&, Value i, Value u)>& build, bool aliasing = true) {
+  Graph g;
+  build(g, g.input("ids", {8192}, DType::i32), g.input("u", {8192, 64}));
+  Caps caps;
+  caps.max_storage_buffers = 16;
+  PipelineOptions options;
+  options.aliasing = aliasing;
+  const Plan plan = compile_plan(g, options, caps);
+  EXPECT_EQ(check_plan(plan, caps), std::vector<std::string>{});
+  return std::ranges::count_if(plan.steps, [](const PlanStep& step) {
+    return step.kind == PlanStep::Kind::Copy && step.operands[0].bytes > 1024;  // not the status word
+  });
+}
+
+TEST(Scatter, IsDoneInPlaceWhereNobodyNeedsTheOldContents) {
+  const auto gradient = [](Graph& g, Value i, Value u) {
+    const Value table = g.input("table", {49152, 64});
+    g.output("gradient", gradients(sum(embedding(table, i) * u), {table})[0]);
+  };
+  EXPECT_EQ(copies(gradient), 0);
+  EXPECT_EQ(copies(gradient, false), 2);
+  const auto transient = [](Graph& g, Value i, Value u) {
+    const Value x = exp(g.input("x", {49152, 64}));
+    g.output("y", sum(scatter_add(x, reshape(i, {8192, 1}), u, 0)));
+  };
+  EXPECT_EQ(copies(transient), 0);
+  const auto read_before = [](Graph& g, Value i, Value u) {
+    const Value x = exp(g.input("x", {49152, 64}));
+    g.output("y", sum(scatter_add(x, reshape(i, {8192, 1}), u, 0)));
+    g.output("z", reduce_max(x));
+  };
+  EXPECT_EQ(copies(read_before), 0);
+  const auto read_after = [](Graph& g, Value i, Value u) {
+    const Value x = exp(g.input("x", {49152, 64}));
+    const Value y = scatter_add(x, reshape(i, {8192, 1}), u, 0);
+    g.output("y", y * x);
+  };
+  EXPECT_EQ(copies(read_after), 1);
+  const auto leaf = [](Graph& g, Value i, Value u) {  // an input keeps its contents
+    g.output("y", scatter_add(g.input("x", {49152, 64}), reshape(i, {8192, 1}), u, 0));
+  };
+  EXPECT_EQ(copies(leaf), 1);
+  const auto itself = [](Graph& g, Value i, Value u) {
+    const Value x = exp(u);
+    g.output("y", scatter_add(x, reshape(i, {8192, 1}), x, 0));
+  };
+  EXPECT_EQ(copies(itself), 1);
+}
+
 /// Sizes at which the methods are chosen by themselves, with ids that are spread, skewed or all equal.
 TEST(ScatterDevice, ManyIdsGiveWhatTheInterpreterGives) {
   AESHNA_NEED_DEVICE();
