@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "aeshna/ops.h"
@@ -230,6 +231,34 @@ TEST(ScatterDevice, ManyIdsGiveWhatTheInterpreterGives) {
     session.step();
     session.wait();
     EXPECT_EQ(session.read_literal("gradient").to_doubles(), interpret(g, data).outputs.at("gradient").data);
+  }
+}
+
+TEST(ScatterDevice, HalfPrecisionIsSummedInF32) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {5, 4}, DType::f16), i = g.input("i", {300, 1}, DType::i32), u = g.input("u", {300, 4}, DType::f16);
+  for (const char* method : {"dense", "rank"}) {
+    const Attrs attrs = {{"axis", std::int64_t{0}}, {"method", std::string(method)}};
+    g.output(std::string("add ") + method, g.add("scatter_add", std::vector{x, i, u}, attrs, SourceLine()));
+    g.output(std::string("last ") + method, g.add("scatter", std::vector{x, i, u}, attrs, SourceLine()));
+  }
+  g.output("resized", resize(x, {7, 6}, {.mode = ResizeMode::Linear}));
+  TensorMap data;
+  for (const Value& leaf : {x, i, u}) {
+    HostTensor t(leaf.type());
+    for (std::size_t k = 0; k < t.data.size(); ++k)
+      t.data[k] = leaf.dtype() == DType::i32 ? static_cast<double>(k * 3 % 5) : static_cast<double>(k * 37 % 64) / 64;
+    data.emplace(leaf.node().name, t);
+  }
+  Session session = compile(g, Weights(*test_device().device), {.mode = Mode::Inference});
+  for (const auto& [name, value] : data) session.set(name, Literal::from_doubles(value.type, value.data));
+  session.step();
+  session.wait();
+  const InterpreterResult want = interpret(g, data, Rounding::Storage);
+  for (const auto& [name, value] : want.outputs) {
+    const auto got = session.read_literal(name).to_doubles();
+    for (std::size_t k = 0; k < got.size(); ++k) EXPECT_NEAR(got[k], value.data[k], 1e-3 * std::fabs(value.data[k]) + 1e-3) << name << " " << k;
   }
 }
 
