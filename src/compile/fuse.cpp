@@ -123,7 +123,7 @@ class Fuser {
         const NodeId root = root_of(value.node);
         if ((root != value.node) != reshapes || state_.external[value.node]) continue;
         if (leaf) state_.assigned_to[value.node] = *leaf;
-        const bool shares = reshapes && fusion_ && is_compute(graph_.node(root)) && !state_.external[root];
+        const bool shares = reshapes && fusion_ && (is_compute(graph_.node(root)) || holds_first_result(value, root)) && !state_.external[root];
         if (shares) {
           state_.storage[root] = value;
           state_.external[root] = true;
@@ -132,6 +132,13 @@ class Fuser {
         }
       }
     }
+  }
+
+  /// Is `value` a reshape of result 0 of the kernel op `root`?
+  bool holds_first_result(ValueId value, NodeId root) const {
+    if (graph_.node(root).op->kind != OpKind::Kernel) return false;
+    while (value.node != root) value = graph_.node(value.node).inputs[0];
+    return value.result == 0;
   }
 
   /// A gather that is only gathered from, along other axes: those become loads with two indices.

@@ -65,8 +65,7 @@ struct Cell {
   std::vector<Use> readers, writers;
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
-  std::uint32_t heir_of = kNone;     ///< the cell whose contents a kernel updates, in the same memory, to make this one
-  bool has_heir = false;
+  bool has_heir = false;             ///< an update takes over its memory, and with it its contents
 };
 
 class Scheduler {
@@ -84,7 +83,7 @@ class Scheduler {
     save_leaves_read_late();
     for (const NodeId id : graph_.assigns()) add_assign(graph_.node(id));
     place_outputs();
-    share_updated_memory();
+    make_updates_in_place();
     check_writers();
     for (const Segment segment : {Segment::Forward, Segment::Backward, Segment::Update}) assign_groups(segment);
     plan_.barrier_groups = group_count_;
@@ -424,34 +423,25 @@ class Scheduler {
     }
   }
 
-  /// The old contents of what a kernel updates need no copy where nobody reads them afterwards: the result takes over their
-  /// memory, or they are made where the result is to be.
-  void share_updated_memory() {
+  /// What an update starts from is computed where its result is pinned, if nothing else reads it.
+  void make_updates_in_place() {
     if (!c_.options.aliasing) return;
-    for (auto i = static_cast<std::uint32_t>(items_.size()); i-- > 0;) {
-      if (!items_[i].initial || items_[i].dropped) continue;
-      const std::uint32_t source = items_[i].accesses[0].cell, result = items_[i].accesses[1].cell;
-      if (cells_[source].placement != kNone || cells_[source].has_heir || cells_[source].bytes != cells_[result].bytes) continue;
-      if (cells_[result].placement != kNone && plan_.placements[cells_[result].placement].home != Home::Output) continue;
-      std::uint32_t kernel = kNone;
-      for (const Use& writer : cells_[result].writers) {
-        if (writer.item != i) kernel = writer.item;
-      }
-      if (kernel == kNone || cells_[result].writers.size() != 2) continue;
-      const bool in_the_way = std::ranges::any_of(cells_[source].readers, [&](const Use& reader) {
-        return reader.item == kernel || segment_of(reader) > items_[kernel].segment ||
-               (reader.item != i && segment_of(reader) == items_[kernel].segment && reaches(kernel, reader.item));
-      });
-      if (in_the_way) continue;
-      for (const auto* uses : {&cells_[source].readers, &cells_[source].writers}) {
-        for (const Use& use : *uses) {
-          if (use.item != i) add_edge(use.item, kernel);
+    for (std::uint32_t i = static_cast<std::uint32_t>(items_.size()); i-- > 0;) {  // an update of an update: the later one first
+      const Item& item = items_[i];
+      if (!item.initial || item.dropped) continue;
+      Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
+      const bool alone = std::ranges::all_of(from.readers, [&](const Use& use) { return use.item == i; });
+      const bool early = std::ranges::all_of(from.writers, [&](const Use& use) { return segment_of(use) == item.segment; });
+      if (from.placement != kNone || to.placement == kNone || from.writers.empty() || from.bytes != to.bytes || !alone || !early) continue;
+      const Home home = plan_.placements[to.placement].home;
+      if (home != Home::Output) continue;
+      from.placement = to.placement;
+      for (const Use& writer : from.writers) {  // the kernel comes behind what it starts from
+        for (const Use& reader : to.writers) {
+          if (reader.item != i) add_edge(writer.item, reader.item);
         }
       }
       drop(i);
-      cells_[result].heir_of = source;
-      cells_[source].has_heir = true;
-      cells_[source].placement = cells_[result].placement;
     }
   }
 
@@ -527,12 +517,12 @@ class Scheduler {
 
     for (const std::uint32_t i : by_group) {
       const Item& item = items_[i];
-      if (item.dropped) continue;
+      if (item.dropped || update_within(i)) continue;
       for (const Access& a : item.accesses) {
         Cell& cell = cells_[a.cell];
         if (!a.written || cell.placement != kNone || cell.allocation != kNone) continue;
         const LiveRange range = lifetime(cell);
-        const std::uint32_t taken = cell.heir_of != kNone ? cell.heir_of : takes_over(item, a);
+        const std::uint32_t taken = takes_over(item, a);
         if (taken != kNone) {
           cell.allocation = cells_[taken].allocation;
           allocations_[cell.allocation].last = std::max(allocations_[cell.allocation].last, range.last);
@@ -566,6 +556,27 @@ class Scheduler {
       workspace_allocation_[i] = place_in_arena(Home::Workspace, "workspace", {DType::u32, {words}},
                                                 allocations_[allocation], layout.slots[allocation]);
     }
+  }
+
+  /// The initial copy `index` of an update moves nothing if the new value may take over the old one's memory, of which nobody else
+  /// reads later.
+  bool update_within(std::uint32_t index) {
+    const Item& item = items_[index];
+    if (!item.initial || !c_.options.aliasing) return false;
+    Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
+    const bool read_later = std::ranges::any_of(
+        from.readers, [&](const Use& use) { return use.item != index && items_[use.item].group > item.group; });
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || to.placement != kNone || to.allocation != kNone ||
+        from.bytes != to.bytes || read_later) {
+      return false;
+    }
+    const LiveRange range = lifetime(to);
+    to.allocation = from.allocation;
+    from.has_heir = true;
+    allocations_[to.allocation].last = std::max(allocations_[to.allocation].last, range.last);
+    plan_.memory.logical_bytes += align_up(to.bytes, alignment_);
+    drop(index);
+    return true;
   }
 
   std::uint32_t allocate(LiveRange range, std::string_view name) {

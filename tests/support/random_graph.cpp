@@ -451,6 +451,15 @@ class Generator {
     keep({attention(q.v, k.v, v.v, options), -m, m});
   }
 
+  void pooling() {
+    const Item x = new_float({1 + below(2), 1 + below(3), 3 + below(6), 3 + below(6)}, chance(50));
+    PoolOptions options{.kernel = {1 + below(3), 1 + below(3)}, .stride = {1 + below(2), 1 + below(3)}};
+    options.padding = {below(static_cast<int>(options.kernel[0] / 2 + 1)), below(static_cast<int>(options.kernel[1] / 2 + 1))};
+    options.ceil_mode = chance(30);
+    if (chance(50)) return keep({max_pool(x.v, options), x.low, x.high});
+    keep({avg_pool(x.v, options), std::min(x.low, 0.0), std::max(x.high, 0.0)});
+  }
+
   void order() {
     const Item x = float_of_rank(1);
     const int axis = below(x.v.shape().rank());
@@ -706,7 +715,7 @@ class Generator {
     if (kind < 62) return integers();
     if (kind < 73) return reduction();
     if (kind < 80) return chance(30) ? convolution() : options_.attention && chance(25) ? attention_op() : product();
-    if (kind < 84) return chance(50) ? norms() : rows();
+    if (kind < 84) return chance(25) ? pooling() : chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
     if (kind < 94) return chance(20) ? view() : movement();
     if (kind < 96) return indexing();
