@@ -222,8 +222,17 @@ class Fuser {
   bool path_around(int from, int to) const {
     std::vector<bool> seen(state_.clusters.size(), false);
     std::vector<int> stack;
-    // Nodes are in topological order: what begins behind the end of `to` does not lead there.
-    const NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
+    // Nodes are in topological order: what begins behind the end of `to`, and of every cluster that begins before that end and so
+    // may lead there, does not lead there. (A path of clusters may go back in the order: each holds nodes from far apart.)
+    NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
+    for (bool grown = true; grown;) {
+      grown = false;
+      for (const auto& nodes : state_.clusters) {
+        if (nodes.empty() || nodes.front() >= last || nodes.back() <= last) continue;
+        last = nodes.back();
+        grown = true;
+      }
+    }
     const auto before = [&](int c) { return state_.clusters[static_cast<std::size_t>(c)].front() < last; };
     for (const int c : consumers(from)) {
       if (c != to && before(c)) stack.push_back(c);
