@@ -65,6 +65,7 @@ struct Cell {
   std::vector<Use> readers, writers;
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
+  bool has_heir = false;             ///< an update takes over its memory, and with it its contents
 };
 
 class Scheduler {
@@ -565,12 +566,13 @@ class Scheduler {
     Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
     const bool read_later = std::ranges::any_of(
         from.readers, [&](const Use& use) { return use.item != index && items_[use.item].group > item.group; });
-    if (from.placement != kNone || from.allocation == kNone || to.placement != kNone || to.allocation != kNone ||
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || to.placement != kNone || to.allocation != kNone ||
         from.bytes != to.bytes || read_later) {
       return false;
     }
     const LiveRange range = lifetime(to);
     to.allocation = from.allocation;
+    from.has_heir = true;
     allocations_[to.allocation].last = std::max(allocations_[to.allocation].last, range.last);
     plan_.memory.logical_bytes += align_up(to.bytes, alignment_);
     drop(index);
@@ -604,7 +606,7 @@ class Scheduler {
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];
-    if (from.placement != kNone || from.allocation == kNone || from.bytes != to.bytes || to.writers.size() != 1)
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || from.bytes != to.bytes || to.writers.size() != 1)
       return kNone;
     if (read.bytes != from.bytes || written.bytes != to.bytes) return kNone;  // row windows
     for (const Access& other : item.accesses) {                               // one heir only
