@@ -231,6 +231,29 @@ inline void add_resize(std::vector<BenchCase>& cases) {
                    }});
 }
 
+/// Running sums, whole sorts, and sampling from vocabularies.
+inline void add_orders(std::vector<BenchCase>& cases) {
+  const auto add = [&](std::string family, std::vector<std::int64_t> shape, std::string name, nlohmann::json attrs, auto build) {
+    cases.push_back({.family = family,
+                     .name = dims_name(shape) + name,
+                     .op = family,
+                     .attrs = std::move(attrs),
+                     .inputs = {{"x", std::move(shape)}},
+                     .backward = {{"backward", {"x"}}},
+                     .build = build});
+  };
+  for (const auto& [shape, axis] : {std::pair<std::vector<std::int64_t>, std::int64_t>{{16777216}, 0}, {{4096, 4096}, 1}, {{4096, 4096}, 0}}) {
+    add("cumsum", shape, std::format(" along {}", axis), {{"axis", axis}},
+        [axis = axis](Graph&, const std::vector<Value>& in) { return cumsum(in[0], axis); });
+  }
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1048576}, {1024, 4096}, {8192, 64}})
+    add("sort", shape, "", nlohmann::json::object(), [](Graph&, const std::vector<Value>& in) { return sort(in[0]).values; });
+  for (const auto& [rows, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 50}, {32, 128}}) {
+    add("topk", {rows, 151936}, std::format(", k = {}", k), {{"k", k}},
+        [k = k](Graph&, const std::vector<Value>& in) { return topk(in[0], k).values; });
+  }
+}
+
 inline std::vector<BenchCase> bench_cases() {
   std::vector<BenchCase> cases;
   add_convolutions(cases);
@@ -242,6 +265,7 @@ inline std::vector<BenchCase> bench_cases() {
   add_resize(cases);
   add_matmul(cases);
   add_reductions(cases);
+  add_orders(cases);
   return cases;
 }
 

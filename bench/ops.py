@@ -69,6 +69,9 @@ def ways_of(op, a, t):
         "max_pool2d": lambda: way(lambda: F.max_pool2d(t["x"], a["kernel"], a["stride"], a["padding"])),
         "avg_pool2d": lambda: way(lambda: F.avg_pool2d(t["x"], a["kernel"], a["stride"], a["padding"])),
         "global_avg_pool": lambda: way(lambda: t["x"].mean((-2, -1), keepdim=True)),
+        "cumsum": lambda: way(lambda: torch.cumsum(t["x"], a["axis"])),
+        "sort": lambda: way(lambda: torch.sort(t["x"], stable=True).values),
+        "topk": lambda: way(lambda: torch.topk(t["x"], a["k"]).values),
         "resize_nearest": lambda: way(lambda: F.interpolate(t["x"], scale_factor=a["factor"], mode="nearest")),
     }
     if op not in table:
