@@ -169,6 +169,24 @@ TEST(Cli, DumpOfAGraphFile) {
   EXPECT_HAS(unknown.err, "nonsense");
 }
 
+TEST(Cli, OpsWithMeasuredErrors) {
+  const test::TempDir dir;
+  dir.write("a.json", R"({"device": "A", "ops": {"abs": {"cases": 3, "forward": 0, "gradient": 2.5e-7, "has_gradient": true,
+                          "kernels": ["pointwise x", "pointwise y"]}}})");
+  dir.write("b.json", R"({"device": "B", "ops": {"iota": {"cases": 1, "forward": 1e-3, "gradient": 0, "has_gradient": false,
+                          "kernels": ["pointwise x"]}}})");
+  dir.write("bad.json", R"({"device": "B", "ops": 3})");
+  const Result plain = run({"ops"}), result = run({"ops", "--errors", "a.json", "b.json"}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out.find(plain.out), 0u) << "the measured part comes after";
+  EXPECT_HAS(result.out, "| A: result | gradient | B: result | gradient |");
+  EXPECT_HAS(result.out, "| `abs` | 3 | 0 | 2.5e-07 | not run | | pointwise (2 variants) |");
+  EXPECT_HAS(result.out, "| `iota` | 1 | not run | | 1.0e-03 |  | pointwise (1 variant) |");
+  const Result bad = run({"ops", "--errors", "bad.json"}, dir.path());
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_HAS(bad.err, "bad.json");
+}
+
 TEST(CliDevice, AMachineWithoutADriverIsToldSo) {
   ::setenv("VK_DRIVER_FILES", "/nonexistent/driver.json",
            1);  // for the children only: this process has its loader already
