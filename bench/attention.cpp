@@ -1,6 +1,7 @@
 // Attention forward, dQ, and dK with dV: times of the kernels that the compiler would choose, and with --sweep of every variant
 // and split. bench/attention.py does the same shapes with PyTorch.
-//   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep] [--check]
+//   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep [--try BRxTRxTC,...]] [--check]
+//   bench_attention --choose UNITS [--shapes ...]: no device; what would be chosen on one with so many compute units
 // A shape: queries/keys x heads/kv_heads x head_dim, c for causal (offset keys - queries). Operands lie as projections leave them:
 // [B, S, heads, D]. Times are those of one launch among dependent ones: a barrier stands between repetitions.
 #include <algorithm>
@@ -192,8 +193,7 @@ class Bench {
                                   .bindings = source.bindings,
                                   .push_bytes = static_cast<std::uint32_t>(source.push.size() * 4),
                                   .local = spec.local,
-                                  .shared_bytes = spec.shared_bytes,
-                                  .full_subgroups = spec.needs_subgroups});
+                                  .shared_bytes = spec.shared_bytes});
   }
 
   Launch prepare(const KernelSpec& spec) {
@@ -247,11 +247,14 @@ class Bench {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps) {
+std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps,
+                                       std::span<const AttentionVariant> more) {
   std::vector<Candidate> candidates;
   const bool forward = kernel.anchor->name == "attention", packed = forward && p.heads > p.kv_heads && p.queries * (p.heads / p.kv_heads) <= 64;
   const std::int64_t columns = kernel.anchor->name == "attention_dkv" ? p.queries * (p.heads / p.kv_heads) : p.keys;
-  for (const AttentionVariant& v : attention_variants()) {
+  std::vector<AttentionVariant> variants(attention_variants().begin(), attention_variants().end());
+  variants.insert(variants.end(), more.begin(), more.end());
+  for (const AttentionVariant& v : variants) {
     if (v.threads() < 32) continue;
     for (const std::uint32_t parts : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 24u, 32u}) {
       if (parts > 1 && std::int64_t{parts} * 4 * v.tc > columns) continue;
@@ -276,10 +279,26 @@ std::vector<Problem> parse_shapes(const std::string& text) {
   return problems;
 }
 
+std::vector<AttentionVariant> parse_variants(const std::string& text) {
+  std::vector<AttentionVariant> variants;
+  std::istringstream stream(text);
+  for (std::string one; std::getline(stream, one, ',');) {
+    AttentionVariant v{};
+    if (std::sscanf(one.c_str(), "%ux%ux%u", &v.br, &v.tr, &v.tc) != 3 || v.tr < 2 || v.br % v.tr != 0 || (v.tr & (v.tr - 1)) != 0 ||
+        (v.tc & (v.tc - 1)) != 0) {
+      fail(ErrorCode::InvalidArgument, "'{}' is not BRxTRxTC with powers of two for TR and TC, and BR a multiple of TR", one);
+    }
+    variants.push_back(v);
+  }
+  return variants;
+}
+
 int run(int argc, char** argv) {
   std::string device_name, json_file;
   std::vector<Problem> problems(std::begin(kProblems), std::end(kProblems));
   bool sweep = false, check = false;
+  std::uint32_t units = 0;
+  std::vector<AttentionVariant> more;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     const auto value = [&]() -> std::string {
@@ -289,9 +308,30 @@ int run(int argc, char** argv) {
     if (arg == "--device") device_name = value();
     else if (arg == "--json") json_file = value();
     else if (arg == "--shapes") problems = parse_shapes(value());
+    else if (arg == "--choose") units = static_cast<std::uint32_t>(std::max(1, std::atoi(value().c_str())));
     else if (arg == "--sweep") sweep = true;
+    else if (arg == "--try") more = parse_variants(value());
     else if (arg == "--check") check = true;
     else fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
+  }
+
+  if (units > 0) {
+    Caps caps;
+    caps.compute_units = units;
+    caps.shared_bytes = 49152;
+    caps.max_storage_buffers = 16;
+    for (const Problem& p : problems) {
+      for (const char* op : kOps) {
+        const FusedKernel kernel = fused(op, p);
+        for (const Candidate& c : kernel.anchor->lower(kernel, caps)) {
+          if (!c.rejected.empty()) continue;
+          std::printf("%-28s %-14s %6llu workgroups of %3u  %s\n", p.name().c_str(), op, static_cast<unsigned long long>(c.spec.workgroups), c.spec.local[0],
+                      c.spec.variant.c_str());
+          break;
+        }
+      }
+    }
+    return 0;
   }
 
   const Device device({.selector = device_name, .caps = {}, .validation = false});
@@ -306,7 +346,7 @@ int run(int argc, char** argv) {
       if (candidates.empty()) fail(ErrorCode::Unsupported, "no kernel for {} {}", op, p.name());
       candidates.resize(1);
       if (sweep) {
-        for (Candidate& c : every_candidate(kernel, p, bench.caps())) candidates.push_back(std::move(c));
+        for (Candidate& c : every_candidate(kernel, p, bench.caps(), more)) candidates.push_back(std::move(c));
       }
       bench.build(candidates);
       bench.set_problem(kernel);

@@ -24,23 +24,26 @@ bool FusionState::is_literal(NodeId id) const {
   return std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(size), bytes.end(), bytes.begin());
 }
 
-std::vector<NodeId> FusionState::real_users(NodeId node) const {
-  std::vector<NodeId> found, stack(users[node]);
-  while (!stack.empty()) {
-    const NodeId user = stack.back();
-    stack.pop_back();
-    if (transparent[user]) {
-      stack.insert(stack.end(), users[user].begin(), users[user].end());
-    } else if (std::ranges::find(found, user) == found.end()) {
-      found.push_back(user);
+void FusionState::find_readers() {
+  readers.assign(users.size(), {});
+  for (NodeId node = static_cast<NodeId>(users.size()); node-- > 0;) {  // users first
+    auto& found = readers[node];
+    const auto add = [&](NodeId reader) {
+      if (std::ranges::find(found, reader) == found.end()) found.push_back(reader);
+    };
+    for (const NodeId user : users[node]) {
+      if (!transparent[user]) {
+        add(user);
+      } else {
+        for (const NodeId reader : readers[user]) add(reader);
+      }
     }
   }
-  return found;
 }
 
 bool FusionState::escapes(NodeId node) const {
   if (external[node] || storage[node].node != node) return true;
-  return std::ranges::any_of(real_users(node), [&](NodeId user) { return cluster_of[user] != cluster_of[node]; });
+  return std::ranges::any_of(readers[node], [&](NodeId user) { return cluster_of[user] != cluster_of[node]; });
 }
 
 namespace {
@@ -170,7 +173,7 @@ struct Builder {
       if (n.op->kind == OpKind::Leaf) return state.is_literal(value.node) && !literals ? std::nullopt : std::optional(value);
       if (!state.transparent[value.node]) {
         if (inside(value.node)) return std::nullopt;
-        return n.op->kind == OpKind::Kernel ? value : state.storage[value.node];
+        return value.result > 0 ? value : state.storage[value.node];
       }
       if (n.op->movement != MovementKind::Reshape) return std::nullopt;
       value = n.inputs[0];
@@ -789,7 +792,8 @@ struct Builder {
         call.input_operands.push_back(operand_index(stored, false));
       }
     }
-    for (std::uint32_t r = 0; r < node.results.size(); ++r) call.result_operands.push_back(operand_index({self, r}, true));
+    for (std::uint32_t r = 0; r < node.results.size(); ++r)
+      call.result_operands.push_back(operand_index(r == 0 ? state.storage[self] : ValueId{self, r}, true));
     for (const KernelOperand& operand : kernel.operands) {
       if (device_unit(operand.dtype).elements == 1) continue;  // templates know 32-bit elements only
       fail(ErrorCode::Unsupported, "[{}] its kernel has no form for {} operands", node.op->name, dtype_name(operand.dtype));

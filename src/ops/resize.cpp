@@ -177,7 +177,8 @@ Expr cubic(double a, const Expr& d, bool near) {
 /// Sum over taps, axis by axis: the gathers of all axes are nested, so that each is one load of x. Of a table only the first tap
 /// and where between its neighbours a result lies are in memory; the rest is arithmetic.
 Expr interpolated(const BuildContext& c, const Axes& a, const Rule& rule, const Expr& x, std::size_t axis = 0) {
-  if (axis == a.in.size()) return x;
+  const bool weighted = rule.mode != "nearest";  // then in f32, rounded once at the end
+  if (axis == a.in.size()) return weighted ? cast_to(x, DType::f32) : x;
   const Table& table = a.tables[axis];
   const int at = static_cast<int>(axis) + 1, rank = static_cast<int>(a.in.size()) + 1;
   if (is_identity(table, a.in[axis])) return interpolated(c, a, rule, x, axis + 1);
@@ -185,7 +186,7 @@ Expr interpolated(const BuildContext& c, const Axes& a, const Rule& rule, const 
   dims[static_cast<std::size_t>(at)] = table.length;
   const Expr base = constant(c, {DType::i32, Shape(dims)}, table.base);
   if (table.weight.empty()) return interpolated(c, a, rule, gathered(x, base, at), axis + 1);
-  const Expr f = constant(c, {x.value.dtype(), Shape(dims)}, table.fraction);
+  const Expr f = constant(c, {DType::f32, Shape(dims)}, table.fraction);
   std::vector<Expr> weights;
   if (rule.mode == "linear") {
     weights = {1.0 - f, f};
@@ -217,7 +218,8 @@ std::vector<Value> expand_resize(const BuildContext& c, std::span<const Value> i
   if (std::ranges::none_of(repeated, [](std::int64_t e) { return e == 0; })) {
     return {reshape_to(expand_to(reshape_to({c, in[0]}, Shape(ones)), Shape(repeated)), shape).value};
   }
-  return {reshape_to(interpolated(c, a, rule_of(c.like.attrs), reshape_to({c, in[0]}, with_rows(a.rows, a.in))), shape).value};
+  const Expr y = interpolated(c, a, rule_of(c.like.attrs), reshape_to({c, in[0]}, with_rows(a.rows, a.in)));
+  return {reshape_to(cast_to(y, in[0].dtype()), shape).value};
 }
 
 /// One axis of the gradient: for each input the weighted sum of what it contributed to.
@@ -236,8 +238,8 @@ Expr pulled_back(const BuildContext& c, const Expr& dy, const Table& forward, st
       wide.push_back(in);
     }
   }
-  Expr terms = reshape_to(gathered(dy, index, axis), Shape(split));
-  if (!table.weight.empty()) terms = terms * constant(c, {dy.value.dtype(), Shape(wide)}, table.weight);
+  Expr terms = cast_to(reshape_to(gathered(dy, index, axis), Shape(split)), DType::f32);
+  if (!table.weight.empty()) terms = terms * constant(c, {DType::f32, Shape(wide)}, table.weight);
   return table.taps == 1 ? reshape_to(terms, from.with(axis, in)) : reduce("sum", terms, {axis}, false);
 }
 
@@ -265,7 +267,7 @@ std::vector<Value> vjp_resize(const BuildContext& c, std::span<const Value> in, 
     const auto k = static_cast<std::size_t>(i);
     if (!is_identity(a.tables[k], a.in[k])) g = pulled_back(c, g, a.tables[k], a.in[k], static_cast<int>(i) + 1);
   }
-  return {reshape_to(g, x).value};
+  return {reshape_to(cast_to(g, in[0].dtype()), x).value};
 }
 
 // ---- the record

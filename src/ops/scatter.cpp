@@ -190,13 +190,17 @@ Order order_of(const BuildContext& c, const Canonical& r, bool radix) {
 std::vector<Value> expand_scatter(const BuildContext& c, std::span<const Value> in, bool add) {
   const Shape shape = in[0].shape();
   if (shape.elements() == 0 || in[1].shape().elements() == 0) return {in[0]};
-  const Canonical r = canonical(c, in);
+  Canonical r = canonical(c, in);
   std::string method = c.like.attrs.get_or<std::string>("method", "auto");
   if (method == "auto") {
     const std::int64_t items = r.l * r.n;
     method = r.n == 1 || r.n <= kDense / shape.elements() ? "dense" : items <= kRank ? "rank" : "radix";
   }
   if (method == "dense") return {restored(dense(c, r, add), r, shape).value};
+  if (is_float(in[0].dtype()) && in[0].dtype() != DType::f32) {  // the kernels are for words: sums in f32, rounded once
+    r.x = cast_to(r.x, DType::f32);
+    r.updates = cast_to(r.updates, DType::f32);
+  }
   const Order order = order_of(c, r, method == "radix");
   Expr y;
   if (add) {
@@ -208,7 +212,7 @@ std::vector<Value> expand_scatter(const BuildContext& c, std::span<const Value> 
   } else {
     y = apply("scatter_runs", {r.x, r.updates, order.order, order.sorted}, {{"add", false}});
   }
-  return {restored(y, r, shape).value};
+  return {restored(cast_to(y, in[0].dtype()), r, shape).value};
 }
 
 // ---- the public records

@@ -69,10 +69,12 @@ std::vector<Candidate> lower_order(const FusedKernel& kernel, const Caps& caps) 
   const std::int64_t items = kernel.call.inputs[0].shape.elements();
   Candidate candidate = start(kernel, caps, "index_order", 256);
   KernelSpec& spec = candidate.spec;
+  std::int64_t tile = kOrderTile;  // a multiple of 4 * kOrderSplit
+  while (tile > 4 * kOrderSplit && (tile + spec.local[0]) * 4 > caps.shared_bytes) tile /= 2;
   spec.variant = std::format("{} split={}", spec.local[0], kOrderSplit);
-  spec.constants = {{"THREADS", spec.local[0]}, {"SPLIT", kOrderSplit}, {"TILE", kOrderTile}};
+  spec.constants = {{"THREADS", spec.local[0]}, {"SPLIT", kOrderSplit}, {"TILE", tile}};
   spec.workgroups = static_cast<std::uint64_t>(ceil_div(items, static_cast<std::int64_t>(spec.local[0]) / kOrderSplit));
-  spec.shared_bytes = static_cast<std::uint32_t>(kOrderTile * 4 + spec.local[0] * 4);
+  spec.shared_bytes = static_cast<std::uint32_t>((tile + spec.local[0]) * 4);
   spec.flops = static_cast<double>(items) * static_cast<double>(items) * 3;
   finish(candidate, caps);
   return {candidate};
@@ -82,14 +84,18 @@ std::vector<Candidate> lower_radix(const FusedKernel& kernel, const Caps& caps, 
   const std::int64_t items = kernel.call.inputs[0].shape.elements(), blocks = blocks_of(items);
   Candidate candidate = start(kernel, caps, move ? "radix_move" : "radix_offsets", 256);
   KernelSpec& spec = candidate.spec;
+  const auto shared_words = [&] {
+    const std::uint32_t threads = spec.local[0];
+    return move ? static_cast<std::uint32_t>(kRadixDigits / 2) * threads + threads + static_cast<std::uint32_t>(kRadixDigits)
+                : 16 * static_cast<std::uint32_t>(kRadixDigits) + threads + 1;
+  };
+  while (shared_words() * 4 > caps.shared_bytes && spec.local[0] > 16) spec.local[0] /= 2;
   const auto threads = static_cast<std::int64_t>(spec.local[0]);
+  spec.shared_bytes = shared_words() * 4;
   spec.variant = std::format("{} bits at {}", kRadixBits, kernel.call.attrs.get<std::int64_t>("shift"));
   spec.constants = {{"THREADS", threads}, {"EACH", kRadixTile / threads}};
   spec.workgroups = static_cast<std::uint64_t>(blocks);
-  if (move) {
-    spec.shared_bytes = static_cast<std::uint32_t>((kRadixDigits / 2 * threads + threads + kRadixDigits) * 4);
-  } else {
-    spec.shared_bytes = static_cast<std::uint32_t>((16 * kRadixDigits + threads + 1) * 4);
+  if (!move) {
     spec.workspace_bytes = static_cast<std::uint64_t>(kRadixDigits * blocks * 4);
     spec.counters = 1;
   }

@@ -425,7 +425,7 @@ TEST(SessionHalf, GathersReadTheTableAsItIs) {
   HostTensor ids({DType::i32, {7}});
   ids.data = {49, 0, 7, 7, 13, 48, 1};
   expect_as_interpreted(g, s.weights(), {{"ids", ids}});
-  EXPECT_LT(s.memory().arena_bytes, 50u * 6 * 4) << "an f32 copy of the table";
+  EXPECT_LT(s.memory().arena_bytes, 50u * 6 * 4) << "no f32 copy of the table";
 }
 
 /// Tiny tiles reach the split and narrow variants; a descriptor that covers part of the weights cuts the rows.
