@@ -51,7 +51,7 @@ void expect_values(const Graph& g, const TensorMap& data, double rtol = 1e-5) {
     const std::vector<double> got = session.read_literal(name).to_doubles();
     ASSERT_EQ(got.size(), value.data.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
-      ASSERT_NEAR(got[i], value.data[i], rtol * std::max(1.0, std::fabs(value.data[i]))) << name << " element " << i;
+      ASSERT_NEAR(got[i], value.data[i], 2 * rtol * std::max(1.0, std::fabs(value.data[i]))) << name << " element " << i;
     }
   }
 }
