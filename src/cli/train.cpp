@@ -96,6 +96,7 @@ fs::path find_resource(const fs::path& what, std::string_view option) {
   if (!program.empty()) {
     const fs::path folder = program.parent_path(), prefix = folder.parent_path();
     candidates.push_back(prefix / "share" / "aeshna" / what.filename());
+    if (what == "docs") candidates.push_back(prefix / "share" / "doc" / "aeshna");
     candidates.push_back(prefix / what);                // the build folder is in the source tree,
     candidates.push_back(prefix.parent_path() / what);  // as build/ or as build/PRESET
   }
