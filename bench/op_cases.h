@@ -218,6 +218,32 @@ inline void add_embedding(std::vector<BenchCase>& cases) {
   }
 }
 
+/// ResNet-50's two, and a halving of a feature map.
+inline void add_pooling(std::vector<BenchCase>& cases) {
+  cases.push_back({.family = "pooling",
+                   .name = "max 3x3 of 4x64x112x112, stride 2",
+                   .op = "max_pool2d",
+                   .attrs = {{"kernel", 3}, {"stride", 2}, {"padding", 1}},
+                   .inputs = {{"x", {4, 64, 112, 112}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) {
+                     return max_pool(in[0], {.kernel = {3}, .stride = {2}, .padding = {1}});
+                   }});
+  cases.push_back({.family = "pooling",
+                   .name = "mean 2x2 of 1x320x64x64",
+                   .op = "avg_pool2d",
+                   .attrs = {{"kernel", 2}, {"stride", 2}, {"padding", 0}},
+                   .inputs = {{"x", {1, 320, 64, 64}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) { return avg_pool(in[0], {.kernel = {2}}); }});
+  cases.push_back({.family = "pooling",
+                   .name = "mean of 4x2048x7x7",
+                   .op = "global_avg_pool",
+                   .inputs = {{"x", {4, 2048, 7, 7}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) { return global_avg_pool(in[0]); }});
+}
+
 /// An upsampling step of a U-Net.
 inline void add_resize(std::vector<BenchCase>& cases) {
   cases.push_back({.family = "resize",
@@ -262,6 +288,7 @@ inline std::vector<BenchCase> bench_cases() {
   add_softmax(cases);
   add_cross_entropy(cases);
   add_embedding(cases);
+  add_pooling(cases);
   add_resize(cases);
   add_matmul(cases);
   add_reductions(cases);
@@ -269,6 +296,6 @@ inline std::vector<BenchCase> bench_cases() {
   return cases;
 }
 
-inline std::vector<AbsentFamily> absent_families() { return {{"pooling", "no such op in this build"}}; }
+inline std::vector<AbsentFamily> absent_families() { return {}; }
 
 }  // namespace aeshna::bench

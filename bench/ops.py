@@ -115,6 +115,8 @@ def differences(value, ours):
         return f"{flat.numel()} elements, not {ours['elements']}"
     if flat.numel() == 0:
         return ""
+    if ours["max_abs"] is None or ours["mean_abs"] is None:  # NaN in our results
+        return "not finite"
     double = flat.double()
     largest = max(double.abs().max().item(), ours["max_abs"], 1e-30)
     found = []

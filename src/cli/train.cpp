@@ -51,7 +51,7 @@ struct CnnDefaults {
   std::int64_t epochs;
   double lr;
 };
-constexpr CnnDefaults kCnnDigits = {12, 2e-3}, kCnnMnist = {3, 1e-3};
+constexpr CnnDefaults kCnnDigits = {20, 2e-3}, kCnnMnist = {3, 1e-3};
 
 void add_options(CLI::App& command, TrainArguments& a, const std::string& task) {
   command.add_option("--model", a.model, "mlp: a perceptron; cnn: 3x3 convolutions before it")

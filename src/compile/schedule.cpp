@@ -425,7 +425,6 @@ class Scheduler {
 
   /// What an update starts from is computed where its result is pinned, if nothing else reads it.
   void make_updates_in_place() {
-    if (!c_.options.aliasing) return;
     for (std::uint32_t i = static_cast<std::uint32_t>(items_.size()); i-- > 0;) {  // an update of an update: the later one first
       const Item& item = items_[i];
       if (!item.initial || item.dropped) continue;
@@ -562,10 +561,13 @@ class Scheduler {
   /// reads later.
   bool update_within(std::uint32_t index) {
     const Item& item = items_[index];
-    if (!item.initial || !c_.options.aliasing) return false;
+    if (!item.initial) return false;
     Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
     const bool read_later = std::ranges::any_of(
         from.readers, [&](const Use& use) { return use.item != index && items_[use.item].group > item.group; });
+    // Of one segment only: a repeated backward pass must not find what it has updated before.
+    const bool elsewhere = std::ranges::any_of(from.writers, [&](const Use& use) { return segment_of(use) != item.segment; });
+    if (elsewhere && !c_.options.aliasing) return false;
     if (from.placement != kNone || from.allocation == kNone || from.has_heir || to.placement != kNone || to.allocation != kNone ||
         from.bytes != to.bytes || read_later) {
       return false;
@@ -606,6 +608,9 @@ class Scheduler {
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];
+    // Of one segment only: a repeated backward pass must not find what it has updated before.
+    const bool elsewhere = std::ranges::any_of(from.writers, [&](const Use& use) { return segment_of(use) != item.segment; });
+    if (elsewhere && !c_.options.aliasing) return false;
     if (from.placement != kNone || from.allocation == kNone || from.has_heir || from.bytes != to.bytes || to.writers.size() != 1)
       return kNone;
     if (read.bytes != from.bytes || written.bytes != to.bytes) return kNone;  // row windows

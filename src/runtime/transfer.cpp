@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint64_t kStagingBytes = 64ull << 20;
 constexpr std::uint64_t kAlign = 16;
 
-/// Part of an item: elements [first, first + count), which are `bytes` bytes in the staging buffer at `offset` and, in the
-/// tensor on the device, at `at`.
+/// Part of an item: elements [first, first + count), which are `bytes` bytes in the staging buffer at `offset` and, in
+/// the tensor on the device, at `at`.
 struct Piece {
   std::size_t item;
   std::uint64_t first, count, offset, at, bytes;
