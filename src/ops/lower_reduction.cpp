@@ -53,8 +53,11 @@ Facts facts_of(const FusedKernel& kernel) {
     const std::int64_t elements = kernel.operands[operand].elements;
     const bool along = kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1;
     // Neighbouring rows see neighbouring elements: columns, and windows of a small stride.
-    const bool across = std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank,
-                                    [&](std::int64_t s) { return s == 1 || (along && s > 1 && s < 4); });
+    bool across = false;
+    for (std::size_t d = 0; d < kernel.outer_rank; ++d) {
+      const std::int64_t s = access.strides[d];
+      across |= kernel.space[d] > 1 && (s == 1 || (along && s > 1 && s < 4));
+    }
     if (along && !(across && kernel.space[last] <= kShortWindow)) {
       along_row += elements;
     } else if (across) {
