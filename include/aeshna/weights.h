@@ -34,6 +34,7 @@ class Weights {
   std::uint64_t version(std::string_view name) const;
   /// Copies from the device (waits for pending work). Throws Error(NotFound) naming near names.
   Literal get(std::string_view name) const;
+  /// Of the tensor's own type: nothing is converted (Literal::from_doubles rounds to f16 and bf16, quantize() makes blocks).
   void set(std::string_view name, const Literal& value);
   std::uint64_t seed() const;
   Device device() const;

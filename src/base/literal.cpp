@@ -1,11 +1,13 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "aeshna/attrs.h"
+#include "aeshna/quantize.h"
 #include "base/fail.h"
 #include "base/half.h"
+#include "base/quant.h"
 
 namespace aeshna {
 
@@ -47,7 +49,14 @@ double load_element(DType dtype, std::span<const std::byte> bytes, std::int64_t 
       const int nibble = (load<std::uint8_t>(bytes, i / 2) >> (i % 2 * 4)) & 15;
       return dtype == DType::i4 && nibble >= 8 ? nibble - 16 : nibble;
     }
-    default: fail(ErrorCode::Unsupported, "elements of a {} literal cannot be read one by one", dtype_name(dtype));
+    default: {  // quantized: by its block
+      const DTypeInfo& info = dtype_info(dtype);
+      const auto block = static_cast<std::size_t>(i) / info.block_elements;
+      std::array<float, 256> values;
+      dequantize_blocks(dtype, bytes.subspan(block * info.block_bytes, info.block_bytes),
+                        std::span(values).first(info.block_elements));
+      return values[static_cast<std::size_t>(i) % info.block_elements];
+    }
   }
 }
 
@@ -91,7 +100,7 @@ void store_element(DType dtype, std::vector<std::byte>& bytes, std::int64_t i, d
       bytes[static_cast<std::size_t>(i / 2)] |= static_cast<std::byte>(nibble << (i % 2 * 4));
       return;
     }
-    default: fail(ErrorCode::Unsupported, "a {} literal cannot be made from numbers", dtype_name(dtype));
+    default: fail(ErrorCode::Unsupported, "a {} literal cannot be made from numbers; quantize() makes one", dtype_name(dtype));
   }
 }
 
@@ -129,8 +138,38 @@ double Literal::at(std::int64_t index) const {
 
 std::vector<double> Literal::to_doubles() const {
   std::vector<double> values(bytes_ ? static_cast<std::size_t>(type_.shape.elements()) : 0);
+  if (is_quantized(type_.dtype)) {
+    std::vector<float> decoded(values.size());
+    dequantize_blocks(type_.dtype, bytes(), decoded);
+    std::ranges::copy(decoded, values.begin());
+    return values;
+  }
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_element(type_.dtype, *bytes_, static_cast<std::int64_t>(i));
   return values;
+}
+
+Literal quantize(const Literal& values, DType dtype) {
+  const TensorType type{dtype, values.type().shape};
+  if (!is_quantized(dtype)) fail(ErrorCode::InvalidArgument, "[quantize] {} is no quantized dtype", dtype_name(dtype));
+  if (!is_float(values.type().dtype))
+    fail(ErrorCode::DTypeMismatch, "[quantize] only float values are quantized, found {}", values.type().to_string());
+  std::vector<std::byte> blocks(static_cast<std::size_t>(type.bytes()));
+  const std::vector<double> source = values.to_doubles();
+  std::vector<float> floats(source.size());
+  std::ranges::transform(source, floats.begin(), [](double v) { return static_cast<float>(v); });
+  try {
+    quantize_blocks(dtype, floats, blocks);
+  } catch (Error& error) {
+    throw error.context(std::format("quantize a literal of type {} to {}", values.type().to_string(), dtype_name(dtype)));
+  }
+  return Literal(type, std::move(blocks));
+}
+
+Literal dequantize(const Literal& blocks, DType dtype) {
+  if (!is_quantized(blocks.type().dtype))
+    fail(ErrorCode::DTypeMismatch, "[dequantize] {} is not quantized", blocks.type().to_string());
+  if (!is_float(dtype)) fail(ErrorCode::InvalidArgument, "[dequantize] to {}; only floats hold the values", dtype_name(dtype));
+  return Literal::from_doubles({dtype, blocks.type().shape}, blocks.to_doubles());
 }
 
 bool operator==(const Literal& a, const Literal& b) {

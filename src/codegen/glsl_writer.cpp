@@ -234,13 +234,7 @@ std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const 
 
 std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable) {
   const Instr& instr = body.instrs[at];
-  const bool boolean = instr.dtype == DType::boolean;
-  const int view = views_.at(instr.operand);
-  const auto scalar_at = [&](const std::string& index) {
-    std::string text = view == 1 ? std::format("B{}[{}]", instr.operand, index)
-                                 : std::format("B{0}[({1}) >> 2][({1}) & 3u]", instr.operand, index);
-    return boolean ? text + " != 0u" : text;
-  };
+  const auto scalar_at = [&](const std::string& index) { return fetch(instr.operand, instr.dtype, index); };
   const std::string_view type = glsl_type(instr.dtype, site.width);
   const std::string& indent = site.indent;
   const std::string fill = glsl_literal(instr.dtype, instr.access.fill);
@@ -289,13 +283,8 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
     value = scalar_at(index);
   } else if (uniform) {
     value = std::format("{}({})", type, scalar_at(index));
-  } else if (view == 4) {
-    value = std::format("B{}[({}) >> 2]", instr.operand, index);
-    if (boolean) value = "notEqual(" + value + ", uvec4(0u))";
   } else {
-    value = std::format("{}({}", type, scalar_at(index));
-    for (int lane = 1; lane < 4; ++lane) value += ", " + scalar_at(std::format("{} + {}u", index, lane));
-    value += ")";
+    value = fetch4(instr.operand, instr.dtype, index);
   }
   const std::string condition = allowed(known ? known->condition : guard(instr.access, site.coords), 0);
   if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
@@ -318,8 +307,10 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     name += type_letter(types.back());
   }
   name += type_letter(instr.dtype);
+  const bool rounded = instr.rounding != DType::f32;
+  if (rounded) name += std::format("_{}", dtype_name(instr.rounding));
 
-  const auto define = [&](const std::string& key, int lanes, const std::string& expression) {
+  const auto define = [&](const std::string& key, int lanes, const std::string& expression, bool round) {
     if (!op_functions_.insert(key).second) return;
     std::string parameters;
     for (std::size_t i = 0; i < types.size(); ++i) {
@@ -328,9 +319,11 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     // Without contraction: a value that several kernels or passes recompute must come out the same to the bit, else a maximum is
     // not equal to any of its elements.
     const std::string_view type = glsl_type(instr.dtype, lanes);
-    functions_ += instr.dtype == DType::f32
-                      ? std::format("{0} {1}({2}) {{ precise {0} r = {3}; return r; }}\n", type, name, parameters, expression)
-                      : std::format("{} {}({}) {{ return {}; }}\n", type, name, parameters, expression);
+    // (A call inside `precise` would shield its arguments from it.)
+    const std::string result = round ? std::format("ae_round_{}(r)", dtype_name(instr.rounding)) : "r";
+    functions_ += instr.dtype == DType::f32 ? std::format("{0} {1}({2}) {{ precise {0} r = {3}; return {4}; }}\n", type, name,
+                                                          parameters, expression, result)
+                                            : std::format("{} {}({}) {{ return {}; }}\n", type, name, parameters, expression);
   };
 
   std::string expression;
@@ -358,9 +351,9 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
       fail(ErrorCode::Unsupported, "op '{}' has no kernel expression for {}", instr.op->name, dtype_name(operand));
     }
   }
-  define(name, 1, expression);
+  define(name, 1, expression, rounded);
   if (width == 4 && expression.find_first_not_of("abc+-* ()") == std::string::npos) {
-    define(name + "4", 4, expression);  // arithmetic is componentwise anyway
+    define(name + "4", 4, expression, rounded);  // arithmetic is componentwise anyway
   } else if (width == 4) {
     std::string lanes;
     for (int lane = 0; lane < 4; ++lane) {
@@ -369,7 +362,7 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
         arguments += std::format("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
       lanes += std::format("{}{}({})", lane == 0 ? "" : ", ", name, arguments);
     }
-    define(name + "4", 4, std::format("{}({})", glsl_type(instr.dtype, 4), lanes));
+    define(name + "4", 4, std::format("{}({})", glsl_type(instr.dtype, 4), lanes), false);
   }
   return name;
 }
@@ -464,8 +457,9 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
 }
 
 std::string KernelWriter::store(const Store& store, const Body& body, const Site& site) {
-  const DType dtype = body.instrs[store.value].dtype;
-  const int view = views_.at(store.operand);
+  const Instr& stored = body.instrs[store.value];
+  const DType dtype = stored.dtype;
+  const bool exact = stored.kind == Instr::Kind::Op && stored.rounding == fused().operands[store.operand].dtype;
   std::string value = name(site, store.value);
   const std::string_view type = buffer_type(dtype, site.width);
   const auto given = site.given.find(store.value);
@@ -473,20 +467,20 @@ std::string KernelWriter::store(const Store& store, const Body& body, const Site
     value = std::format("{}({})", type, value);
   }
   const std::string& indent = site.indent;
-  const auto scalar_at = [&](const std::string& index) {
-    return view == 1 ? std::format("B{}[{}]", store.operand, index)
-                     : std::format("B{0}[({1}) >> 2][({1}) & 3u]", store.operand, index);
-  };
   AESHNA_CHECK(store.access.guards.empty());
-  if (site.width == 1) return std::format("{}{} = {};\n", indent, scalar_at(offset(store.access, site.coords)), value);
-  if (view == 4 && vector_access(store.access, site.vector_dim)) {
-    return std::format("{}B{}[({}) >> 2] = {};\n", indent, store.operand, offset(store.access, site.coords), value);
+  const auto single = [&](const std::string& index, const std::string& x) {
+    return indent + put(store.operand, index, x, exact) + "\n";
+  };
+  if (site.width == 1) return single(offset(store.access, site.coords), value);
+  const Form buffer = form(store.operand);
+  if (buffer != Form::Scalars && buffer != Form::Halves && vector_access(store.access, site.vector_dim)) {
+    return indent + put4(store.operand, offset(store.access, site.coords), value, exact) + "\n";
   }
   std::string text;
   for (int lane = 0; lane < 4; ++lane) {
     std::vector<std::string> coords = site.coords;
     if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-    text += std::format("{}{} = {}.{};\n", indent, scalar_at(offset(store.access, coords)), value, "xyzw"[lane]);
+    text += single(offset(store.access, coords), std::format("{}.{}", value, "xyzw"[lane]));
   }
   return text;
 }
@@ -555,10 +549,10 @@ std::string KernelWriter::declarations() const {
     // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
     text += std::format("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
                         aliased[i] ? "spirv_decorate(20) " : "", i,
-                        !written[i] ? "readonly "
-                        : !read[i]  ? "writeonly "
-                                    : "",
-                        i, buffer_type(types[i], views_[i]), i);
+                        !written[i]                                          ? "readonly "
+                        : !read[i] && form(static_cast<std::uint32_t>(i)) != Form::HalfWords ? "writeonly "
+                                                                             : "",
+                        i, buffer_element(static_cast<std::uint32_t>(i), types[i]), i);
   }
   std::size_t binding = count;
   if (spec_.workspace_bytes > 0) {
@@ -572,9 +566,10 @@ std::string KernelWriter::declarations() const {
 }
 
 KernelSource KernelWriter::finish(std::string_view template_name) {
-  const std::string body = functions_ + added_ + std::string(kernel_text(template_name));
+  const std::string body = decoders() + functions_ + added_ + std::string(kernel_text(template_name));
+  const std::string quant = used_blocks(kernel_text("quant"), body);
   const std::string math = used_blocks(kernel_text("math"), body);
-  const std::string common = used_blocks(kernel_text("common"), math + body);
+  const std::string common = used_blocks(kernel_text("common"), quant + math + body);
 
   std::string text = "#version 460\n";
   extension("GL_EXT_control_flow_attributes");
@@ -582,12 +577,15 @@ KernelSource KernelWriter::finish(std::string_view template_name) {
       caps_.signed_zero_inf_nan_preserve ||
       std::ranges::any_of(fused().operands, [](const KernelOperand& o) { return o.in_place_of.has_value(); });
   if (intrinsics) extension("GL_EXT_spirv_intrinsics");
+  for (std::uint32_t i = 0; i < views_.size(); ++i) {
+    if (form(i) == Form::Halves) extension("GL_EXT_shader_16bit_storage");
+  }
   for (const std::string& name : extensions_) text += std::format("#extension {} : require\n", name);
   // SignedZeroInfNanPreserve for 32 bits; SPIR-V 1.4 has it without an extension.
   if (caps_.signed_zero_inf_nan_preserve) text += "spirv_execution_mode(capabilities = [4466], 4461, 32);\n";
   text += std::format("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0],
                       spec_.local[1], spec_.local[2]);
-  text += defines_ + declarations() + common + math + body;
+  text += defines_ + declarations() + common + math + quant + body;
 
   KernelSource source;
   source.glsl = std::move(text);

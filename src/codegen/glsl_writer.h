@@ -99,6 +99,20 @@ class KernelWriter {
   bool overflowed() const { return overflowed_; }
 
  private:
+  /// How an operand's buffer is declared: as scalars or 4-vectors of words; 16-bit floats as words of two, as pairs of words
+  /// (vector view), or as 16-bit integers; quantized blocks as words.
+  enum class Form : std::uint8_t { Scalars, Vectors, HalfWords, HalfQuads, Halves, Blocks };
+  Form form(std::uint32_t operand) const;
+  std::string buffer_element(std::uint32_t operand, DType compute) const;
+  /// Functions that decode the elements of quantized operands.
+  std::string decoders() const;
+  /// The element at `index` as an expression of the compute dtype; the same of four that begin at a multiple of 4.
+  std::string fetch(std::uint32_t operand, DType compute, const std::string& index) const;
+  std::string fetch4(std::uint32_t operand, DType compute, const std::string& index) const;
+  /// Statements that store a value of the buffer's type (u32 for booleans). `exact`: it is representable as it is.
+  std::string put(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const;
+  std::string put4(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const;
+
   std::string load(const Body& body, std::uint32_t at, const Site& site, const std::string& variable);
   std::string store(const Store& store, const Body& body, const Site& site);
   std::string expression(const Body& body, const Instr& instr, const Site& site);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "compile/stages.h"
 #include "compile/training.h"
+#include "compile/widen.h"
 #include "ir/op.h"
 #include "ops/appended.h"
 
@@ -94,9 +95,19 @@ class Differentiator {
         not_differentiable(id);
       case GradientKind::Rule: {
         const Context context = backward_context(node);
-        const std::vector<Value> gradients = node.op->vjp(context.build(), inputs, results, dy);
+        const BuildContext build = context.build();
+        std::vector<Value> gradients;
+        const bool moves = node.op->kind == OpKind::Movement || node.op->name == "cast";
+        if (moves || (!any_half(inputs) && !any_half(results))) {
+          gradients = node.op->vjp(build, inputs, results, dy);
+        } else {  // in f32 throughout; what arrives at each operand is rounded once
+          gradients = node.op->vjp(build, widened(build, inputs), widened(build, results), widened(build, dy));
+        }
         AESHNA_CHECK(gradients.size() == inputs.size());
-        for (std::size_t k = 0; k < inputs.size(); ++k) contribute(inputs[k].id(), gradients[k], id);
+        for (std::size_t k = 0; k < inputs.size(); ++k) {
+          if (gradients[k] && is_float(inputs[k].dtype())) gradients[k] = cast_value(build, gradients[k], inputs[k].dtype());
+          contribute(inputs[k].id(), gradients[k], id);
+        }
         return;
       }
       case GradientKind::Expansion: {
@@ -105,11 +116,14 @@ class Differentiator {
         Node like = node;
         like.name.clear();
         const std::size_t begin = graph_.nodes().size();
-        const std::vector<Value> expanded = node.op->expand(BuildContext{graph_, like}, inputs);
+        const BuildContext build{graph_, like};
+        const std::vector<Value> expanded = node.op->expand(build, node.op->moves_elements ? inputs : widened(build, inputs));
         const std::size_t end = graph_.nodes().size();
         AESHNA_CHECK(expanded.size() == results.size());
         activate();
-        for (std::size_t r = 0; r < expanded.size(); ++r) contribute(expanded[r].id(), dy[r], id);
+        const Context context = backward_context(node);
+        for (std::size_t r = 0; r < expanded.size(); ++r)
+          contribute(expanded[r].id(), cast_value(context.build(), dy[r], expanded[r].dtype()), id);
         sweep(begin, end);
         return;
       }

@@ -277,7 +277,7 @@ class Fuser {
   bool can_be_split(const FusedKernel& kernel) const {
     if (kernel.kind != FusedKernel::Kind::Reduction) return true;
     for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
-      if (kernel.operands[i].elements <= static_cast<std::int64_t>(std::min<std::uint64_t>(caps_.max_storage_range / 4, INT64_MAX))) continue;
+      if (device_bytes(kernel.operands[i].dtype, kernel.operands[i].elements) <= caps_.max_storage_range) continue;
       const Access* seen = nullptr;
       for (const Instr& instr : kernel.body.instrs) {
         if (instr.kind != Instr::Kind::Load || instr.operand != i) continue;

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/half.h"
 #include "compile/kernel_simplify.h"
 #include "ir/access.h"
 #include "ir/device_types.h"
@@ -16,7 +17,7 @@ bool FusionState::is_literal(NodeId id) const {
   if (node.op->name != "constant") return false;
   const auto& value = node.attrs.get<Literal>("value");
   const std::int64_t n = value.type().shape.elements();
-  if (n == 0) return false;
+  if (n == 0 || dtype_info(value.type().dtype).block_elements > 1) return false;
   if (n == 1) return true;
   const auto bytes = value.bytes();
   const std::size_t size = bytes.size() / static_cast<std::size_t>(n);
@@ -43,6 +44,13 @@ bool FusionState::escapes(NodeId node) const {
 }
 
 namespace {
+
+/// Ops whose result is exact in the dtype of their operands: what they give needs no rounding.
+bool keeps_precision(std::string_view op) {
+  constexpr std::string_view kOps[] = {"neg",  "abs",   "sign", "maximum", "minimum", "select", "clamp",
+                                       "relu", "floor", "ceil", "round",   "trunc",   "stop_gradient"};
+  return std::ranges::contains(kOps, op);
+}
 
 /// Thrown inside the builder only: the space must be refined, or the cluster is no kernel.
 struct Restart {
@@ -100,6 +108,15 @@ struct Builder {
     instr.args = std::move(args);
     return push(context, std::move(instr));
   }
+  /// An f32 value as a value of `dtype`: f16 and bf16 are rounded whether or not they ever reach memory, so that no result
+  /// depends on what was fused.
+  std::uint32_t rounded(Context& context, std::uint32_t value, DType dtype) const {
+    if (!is_half(dtype)) return value;
+    const std::uint32_t result = push_op(context, "cast", DType::f32, {value});
+    context.body->instrs[result].rounding = dtype;
+    return result;
+  }
+
   /// The value of the expression, as i32.
   std::uint32_t push_index(Context& context, const AffineExpr& e) const {
     if (e.is_constant()) return push_literal(context, static_cast<double>(e.offset), DType::i32);
@@ -222,6 +239,7 @@ struct Builder {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       instr.args.push_back(evaluate(context, node.inputs[i], operand_map(node, i, map)));
     }
+    if (is_half(dtype) && !keeps_precision(node.op->name)) instr.rounding = dtype;
     const std::uint32_t result = push(context, std::move(instr));
     if (node.op->name != "cast") return result;
     const DTypeInfo& info = dtype_info(dtype);
@@ -409,6 +427,7 @@ struct Builder {
 
   std::uint32_t guarded(Context& context, ValueId source, const GuardedMap& padded, double fill, DType dtype) {
     const DType type = compute_dtype(dtype);
+    if (is_half(dtype)) fill = round_to_float(dtype, fill);
     if (padded.never) return push_literal(context, fill, type);
     if (padded.guards.empty()) return evaluate(context, source, padded.map);
     IndexMap map = padded.map;
@@ -455,19 +474,21 @@ struct Builder {
     instr.reduce = node.op->reduce;
     instr.dtype = compute_dtype(node.results[0].dtype);
     instr.args = {evaluate(context, node.inputs[0], IndexMap{domain, {}})};
-    return push(context, std::move(instr));
+    const bool exact = node.op->reduce == ReduceKind::Max || node.op->reduce == ReduceKind::Min;
+    const std::uint32_t result = push(context, std::move(instr));
+    return exact ? result : rounded(context, result, node.results[0].dtype);
   }
 
   std::uint32_t evaluate_product(Context& context, NodeId self, const Node& node, const IndexMap& map) {
     if (self != base || context.body != &kernel.body) give_up("a product inside another kernel");
     if (map != IndexMap{domain, {}}) give_up("a product seen through another index map");
     for (std::uint32_t i = 0; i < context.body->instrs.size(); ++i) {
-      if (context.body->instrs[i].kind == Instr::Kind::Product) return i;
+      if (context.body->instrs[i].kind == Instr::Kind::Product) return rounded(context, i, node.results[0].dtype);
     }
     Instr instr;
     instr.kind = Instr::Kind::Product;
     instr.dtype = compute_dtype(node.results[0].dtype);
-    return push(context, std::move(instr));
+    return rounded(context, push(context, std::move(instr)), node.results[0].dtype);
   }
 
   /// Canonical map of a reduction's result: outer coordinates, 0 on kept axes of extent 1.
@@ -668,7 +689,10 @@ struct Builder {
       std::optional<std::uint32_t> best;
       for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
         const KernelOperand& operand = kernel.operands[i];
-        if (operand.written || operand.elements != kernel.operands[store.operand].elements) continue;
+        const KernelOperand& stored = kernel.operands[store.operand];
+        if (operand.written || operand.elements != stored.elements) continue;
+        const DeviceUnit mine = device_unit(operand.dtype), its = device_unit(stored.dtype);
+        if (is_quantized(operand.dtype) || mine.bytes * its.elements != its.bytes * mine.elements) continue;
         bool ok = true, used = false;
         for (const Body* body : {&kernel.body, &kernel.a, &kernel.b}) {
           for (const Instr& instr : body->instrs) {
@@ -766,6 +790,10 @@ struct Builder {
       }
     }
     for (std::uint32_t r = 0; r < node.results.size(); ++r) call.result_operands.push_back(operand_index({self, r}, true));
+    for (const KernelOperand& operand : kernel.operands) {
+      if (device_unit(operand.dtype).elements == 1) continue;  // templates know 32-bit elements only
+      fail(ErrorCode::Unsupported, "[{}] its kernel has no form for {} operands", node.op->name, dtype_name(operand.dtype));
+    }
     if (kernel.operands.size() > state.caps.max_storage_buffers) {
       give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers));
     }

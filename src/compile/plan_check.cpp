@@ -213,7 +213,7 @@ class Checker {
       if (step.operands[k].written != operands[k].written || step.operands[k].read == operands[k].written) {
         found("{}: operand {} is not bound as the kernel uses it", name(i), k);
       }
-      if (step.operands[k].bytes != static_cast<std::uint64_t>(operands[k].elements) * kWord) {
+      if (step.operands[k].bytes != device_bytes(operands[k].dtype, operands[k].elements)) {
         found("{}: operand {} covers {} bytes of {} elements", name(i), k, step.operands[k].bytes,
               operands[k].elements);
       }
@@ -377,7 +377,7 @@ class Checker {
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k].written || is_constant_operand(step.operands[k])) continue;
       const Interval range = interval(step.operands[k]);
-      const auto first = static_cast<std::uint64_t>(operands[k].first_element) * kWord;
+      const auto first = device_bytes(operands[k].dtype, operands[k].first_element);
       if (!memory_[range.space].holds(range.begin, range.end, operands[k].value, first)) {
         found("{} does not find the value of operand {} in '{}' (order {})", name(index), k, name(step.operands[k]),
               done);
@@ -394,7 +394,7 @@ class Checker {
       const Interval range = interval(step.operands[k]);
       const bool tensor = k < operands.size();
       memory_[range.space].write(range.begin, range.end, tensor ? operands[k].value : kUnknown,
-                                 tensor ? static_cast<std::uint64_t>(operands[k].first_element) * kWord : 0);
+                                 tensor ? device_bytes(operands[k].dtype, operands[k].first_element) : 0);
     }
   }
 

@@ -44,7 +44,7 @@ std::string instruction(const Instr& i) {
     case Instr::Kind::Index:
       return std::format("index x{}", i.dim);
     case Instr::Kind::Op:
-      return i.op->name;
+      return i.rounding == DType::f32 ? i.op->name : std::format("{} to {}", i.op->name, dtype_name(i.rounding));
     case Instr::Kind::Reduce:
       return std::format("reduce {}", reduce_name(i.reduce));
     case Instr::Kind::Product:

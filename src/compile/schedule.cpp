@@ -215,8 +215,8 @@ class Scheduler {
       for (const KernelOperand& operand : fused.operands) {
         Access a;
         a.cell = cell_of(operand.value);
-        a.offset = static_cast<std::uint64_t>(operand.first_element) * kWord;
-        a.bytes = static_cast<std::uint64_t>(operand.elements) * kWord;
+        a.offset = device_bytes(operand.dtype, operand.first_element);
+        a.bytes = device_bytes(operand.dtype, operand.elements);
         a.written = operand.written;
         a.in_place_of = operand.in_place_of.value_or(kNone);
         if (a.written && is_leaf(operand.value))

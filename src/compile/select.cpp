@@ -6,18 +6,18 @@
 #include <format>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/checked.h"
 #include "base/fail.h"
 #include "compile/stages.h"
 #include "ir/access.h"
+#include "ir/device_types.h"
 #include "ir/op.h"
 
 namespace aeshna {
 namespace {
-
-constexpr std::int64_t kWord = 4;  // bytes of a device element
 
 struct Window {
   std::int64_t low = std::numeric_limits<std::int64_t>::max();
@@ -168,14 +168,33 @@ std::string describe(const FusedKernel& kernel) {
   return kernel.anchor != nullptr ? kernel.anchor->name : std::string("kernel");
 }
 
+/// Elements of a dtype that one descriptor covers.
+std::int64_t most_elements(DType dtype, const Caps& caps) {
+  const DeviceUnit unit = device_unit(dtype);
+  const std::uint64_t units = caps.max_storage_range / unit.bytes;
+  return static_cast<std::int64_t>(
+      std::min<std::uint64_t>(units, std::numeric_limits<std::int64_t>::max() / unit.elements) * unit.elements);
+}
+
+/// Windows begin at multiples of this many elements: whole units at descriptor offsets.
+std::int64_t window_alignment(DType dtype, const Caps& caps) {
+  const DeviceUnit unit = device_unit(dtype);
+  const std::uint64_t bytes = std::max<std::uint64_t>(caps.storage_alignment, 4);
+  return static_cast<std::int64_t>(bytes / std::gcd(bytes, std::uint64_t{unit.bytes})) * unit.elements;
+}
+
 void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel>& out) {
-  const std::int64_t limit = static_cast<std::int64_t>(std::min<std::uint64_t>(caps.max_storage_range, std::numeric_limits<std::int64_t>::max())) / kWord;
-  const std::int64_t alignment = std::max<std::int64_t>(caps.storage_alignment / kWord, 1);
+  const auto limit = [&](std::size_t operand) { return most_elements(kernel.operands[operand].dtype, caps); };
+  const auto align_down = [&](std::int64_t element, std::size_t operand) {
+    const std::int64_t alignment = window_alignment(kernel.operands[operand].dtype, caps);
+    return element / alignment * alignment;
+  };
   if (kernel.kind == FusedKernel::Kind::Template) {
-    for (const KernelOperand& operand : kernel.operands) {
-      if (operand.elements <= limit) continue;
+    for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
+      const KernelOperand& operand = kernel.operands[i];
+      if (operand.elements <= limit(i)) continue;
       fail(ErrorCode::LimitExceeded, "[{}] an operand of {} elements needs a descriptor of {} bytes; max_storage_range of {} is {} bytes",
-           describe(kernel), operand.elements, operand.elements * kWord, caps.device_name, caps.max_storage_range);
+           describe(kernel), operand.elements, device_bytes(operand.dtype, operand.elements), caps.device_name, caps.max_storage_range);
     }
     out.push_back(std::move(kernel));
     return;
@@ -184,11 +203,10 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
   std::optional<std::size_t> worst;
   bool whole = true;
   for (std::size_t i = 0; i < touched.size(); ++i) {
-    const bool fits_whole = kernel.operands[i].elements <= limit;
+    const bool fits_whole = kernel.operands[i].elements <= limit(i);
     whole = whole && fits_whole;
     if (fits_whole || touched[i].empty()) continue;
-    const std::int64_t first = touched[i].low / alignment * alignment;
-    if (touched[i].high - first + 1 > limit) worst = i;
+    if (touched[i].high - align_down(touched[i].low, i) + 1 > limit(i)) worst = i;
   }
   if (whole) {
     out.push_back(std::move(kernel));
@@ -197,13 +215,13 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
   if (!worst) {
     // Every window fits: operands are seen from the start of their windows.
     for (std::size_t i = 0; i < touched.size(); ++i) {
-      if (kernel.operands[i].elements <= limit) continue;
+      if (kernel.operands[i].elements <= limit(i)) continue;
+      KernelOperand& operand = kernel.operands[i];
       if (touched[i].empty()) {  // this part reads nothing of it: any small window will do
-        kernel.operands[i].elements = std::min(kernel.operands[i].elements, alignment);
+        operand.elements = std::min(operand.elements, window_alignment(operand.dtype, caps));
         continue;
       }
-      KernelOperand& operand = kernel.operands[i];
-      operand.first_element = touched[i].low / alignment * alignment;
+      operand.first_element = align_down(touched[i].low, i);
       operand.elements = touched[i].high - operand.first_element + 1;
       each_access(kernel, [&](Body&, std::uint32_t index, Access& access) {
         if (index == i) access.offset -= operand.first_element;
@@ -212,7 +230,7 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
     out.push_back(std::move(kernel));
     return;
   }
-  if (bind_windows(kernel, static_cast<std::uint32_t>(*worst), limit - alignment)) {
+  if (bind_windows(kernel, static_cast<std::uint32_t>(*worst), limit(*worst) - window_alignment(kernel.operands[*worst].dtype, caps))) {
     split_by_rows(std::move(kernel), caps, out);
     return;
   }
@@ -244,7 +262,8 @@ void split_by_rows(FusedKernel kernel, const Caps& caps, std::vector<FusedKernel
   if (!best) {
     fail(ErrorCode::LimitExceeded,
          "[{}] an operand of {} elements needs a descriptor of {} bytes and cannot be split by rows; max_storage_range of {} is {} bytes",
-         describe(kernel), kernel.operands[*worst].elements, (touched[*worst].high - touched[*worst].low + 1) * kWord,
+         describe(kernel), kernel.operands[*worst].elements,
+         device_bytes(kernel.operands[*worst].dtype, touched[*worst].high - touched[*worst].low + 1),
          caps.device_name, caps.max_storage_range);
   }
   const std::int64_t half = kernel.space[*best] / 2;

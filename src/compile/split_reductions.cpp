@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "compile/stages.h"
+#include "ir/device_types.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
 
@@ -35,8 +36,8 @@ class Splitter {
  public:
   Splitter(const Graph& graph, const Caps& caps)
       : graph_(graph),
-        limit_(static_cast<std::int64_t>(std::min<std::uint64_t>(caps.max_storage_range, INT64_MAX) / 4) -
-               std::max<std::int64_t>(caps.storage_alignment / 4, 1)),
+        bytes_(static_cast<std::int64_t>(std::min<std::uint64_t>(caps.max_storage_range, INT64_MAX)) -
+               std::max<std::int64_t>(caps.storage_alignment, 4)),
         uses_(count_uses(graph)),
         rebuild_(graph) {}
 
@@ -49,7 +50,9 @@ class Splitter {
   std::optional<Cut> cut(const Node& node) const {
     if (node.op->kind != OpKind::Reduce || combining(node.op->reduce).empty()) return std::nullopt;
     const Shape& shape = graph_.type(node.inputs[0]).shape;
-    if (limit_ < 1 || shape.elements() <= limit_) return std::nullopt;
+    const DeviceUnit unit = device_unit(graph_.type(node.inputs[0]).dtype);
+    const std::int64_t limit = bytes_ / unit.bytes * unit.elements;
+    if (limit < 1 || shape.elements() <= limit) return std::nullopt;
     // The outermost reduced axis in memory decides: everything inside it lies between two of its rows.
     const auto& axes = node.attrs.get<Ints>("axes");
     const Ints order = memory_order(node.inputs[0]);
@@ -59,8 +62,8 @@ class Splitter {
       const std::int64_t whole = inner;
       inner /= extent;
       if (extent < 2 || std::ranges::find(axes, axis) == axes.end()) continue;
-      if (whole <= limit_) return std::nullopt;
-      return Cut{static_cast<int>(axis), std::max<std::int64_t>(limit_ / inner, 1)};
+      if (whole <= limit) return std::nullopt;
+      return Cut{static_cast<int>(axis), std::max<std::int64_t>(limit / inner, 1)};
     }
     return std::nullopt;
   }
@@ -75,12 +78,16 @@ class Splitter {
       }
       sliced_.clear();
       const std::int64_t extent = graph_.type(node.inputs[0]).shape[where->axis];
+      const bool half = is_half(node.results[0].dtype);
       std::optional<ValueId> total;
       for (std::int64_t start = 0; start < extent; start += where->rows) {
-        const ValueId part = sliced(node.inputs[0], where->axis, start, std::min(start + where->rows, extent), node);
+        // The parts of a 16-bit sum are f32: it is rounded once.
+        ValueId part = sliced(node.inputs[0], where->axis, start, std::min(start + where->rows, extent), node);
+        if (half) part = add(find_op("cast"), {part}, {{"dtype", DType::f32}}, node);
         const ValueId result = add(*node.op, {part}, node.attrs, node);
         total = total ? add(find_op(combining(node.op->reduce)), {*total, result}, {}, node) : result;
       }
+      if (half) total = add(find_op("cast"), {*total}, {{"dtype", node.results[0].dtype}}, node);
       rebuild_.map(id, {rebuild_.target().value(*total)});
     }
     return rebuild_.finish();
@@ -142,7 +149,7 @@ class Splitter {
   }
 
   const Graph& graph_;
-  std::int64_t limit_;
+  std::int64_t bytes_;  ///< that a window covers wherever it begins
   std::vector<std::vector<std::uint32_t>> uses_;
   Rebuilder rebuild_;
   std::map<std::tuple<ValueId, int, std::int64_t>, ValueId> sliced_;

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "gpu/limits.h"
+#include "ir/device_types.h"
 
 namespace aeshna::gpu {
 
@@ -63,9 +64,8 @@ void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_
   };
   if (spec.fused) {
     for (std::size_t i = 0; i < spec.fused->operands.size(); ++i) {
-      // Every element is one 32-bit word on the device, whatever its dtype.
-      const auto elements = static_cast<std::uint64_t>(spec.fused->operands[i].elements);
-      range(std::format("operand {}", i), checked_mul(elements, std::uint64_t{4}, "bytes of an operand"));
+      const KernelOperand& operand = spec.fused->operands[i];
+      range(std::format("operand {}", i), device_bytes(operand.dtype, operand.elements));
     }
   }
   range("workspace", spec.workspace_bytes);

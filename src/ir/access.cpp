@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "ir/device_types.h"
 #include "ir/op.h"
 
 namespace aeshna {
@@ -194,7 +195,7 @@ void estimate(KernelSpec& spec) {
   const FusedKernel& kernel = *spec.fused;
   const auto points = static_cast<double>(points_of(kernel.space));
   for (const KernelOperand& operand : kernel.operands)
-    spec.bytes += 4 * std::min(points, static_cast<double>(operand.elements));
+    spec.bytes += bytes_per_element(operand.dtype) * std::min(points, static_cast<double>(operand.elements));
   for (const Instr& instr : kernel.body.instrs) {
     if (instr.kind == Instr::Kind::Op) spec.flops += points * instr.op->pointwise.cost;
     if (instr.kind == Instr::Kind::Reduce) spec.flops += points;

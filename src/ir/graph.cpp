@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/names.h"
+#include "base/quant.h"
 #include "ir/graph_access.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
@@ -96,6 +97,12 @@ NodeId GraphAccess::append(Graph& graph, Node node) {
                                                  (op.min_inputs == op.max_inputs ? "" : most) + " operands, got " +
                                                  std::to_string(count));
   }
+  for (std::size_t i = 0; i < types.size() && !op.reads_quantized; ++i) {
+    if (!is_quantized(types[i].dtype)) continue;
+    context.fail(ErrorCode::DTypeMismatch,
+                 std::format("operand {} is quantized ({}); only products, gather and cast read quantized tensors", i,
+                             types[i].to_string()));
+  }
   if (op.name == "assign") check_assign(graph, node, context);
   node.results = op.infer(context);
 
@@ -151,6 +158,11 @@ Value Graph::parameter(std::string_view name, Shape shape, ParameterOptions opti
            options.lr_scale, options.decay_scale);
     }
     // torch.nn.Linear's default: uniform within 1/sqrt(fan_in), which is Kaiming uniform with gain sqrt(1/3).
+    if (is_quantized(options.dtype) && options.init.value_or(Init::zeros()).kind != Init::Kind::Zeros) {
+      fail(ErrorCode::InvalidArgument, "[parameter] '{}' of dtype {} cannot be initialised; set it with Weights::set", name,
+           dtype_name(options.dtype));
+    }
+    if (is_quantized(options.dtype)) options.init = Init::zeros();
     const Init init =
         options.init.value_or(shape.rank() >= 2 ? Init::kaiming_uniform(std::sqrt(1.0 / 3.0)) : Init::zeros());
     Attrs attrs{{"trainable", options.trainable}, {"lr_scale", options.lr_scale}, {"decay_scale", options.decay_scale}};

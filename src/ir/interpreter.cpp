@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/half.h"
 #include "base/names.h"
+#include "ir/device_types.h"
 #include "ir/leaf.h"
 #include "ir/rebuild.h"
 
@@ -87,23 +88,29 @@ class Run {
     std::vector<Value> operands;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const std::string name = "operand" + std::to_string(i);
-      operands.push_back(graph.input(name, inputs[i]->type.shape, inputs[i]->type.dtype));
-      leaves.emplace(name, *inputs[i]);
+      HostTensor operand = *inputs[i];
+      if (is_half(operand.type.dtype) && !node.op->moves_elements) operand.type.dtype = DType::f32;  // as the compiler widens them (compile/widen.h)
+      operands.push_back(graph.input(name, operand.type.shape, operand.type.dtype));
+      leaves.emplace(name, std::move(operand));
     }
     const std::vector<Value> results = node.op->expand(BuildContext{graph, like}, operands);
     AESHNA_CHECK(results.size() == node.results.size());
     for (std::size_t i = 0; i < results.size(); ++i) {
-      AESHNA_CHECK(results[i].type() == node.results[i]);
+      const DType wide = is_half(node.results[i].dtype) ? results[i].dtype() : node.results[i].dtype;
+      AESHNA_CHECK(results[i].type() == (TensorType{wide, node.results[i].shape}));
       graph.output(std::to_string(i), results[i]);
     }
     InterpreterResult inner = Run(graph, rounding_, false).run(leaves);
     std::vector<HostTensor> values;
-    for (std::size_t i = 0; i < results.size(); ++i) values.push_back(std::move(inner.outputs.at(std::to_string(i))));
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      values.push_back(std::move(inner.outputs.at(std::to_string(i))));
+      values.back().type = node.results[i];
+    }
     return values;
   }
 
   void round(HostTensor& value) const {
-    if (rounding_ != Rounding::Storage) return;
+    if (rounding_ != Rounding::Storage || is_quantized(value.type.dtype)) return;  // blocks hold what was quantized
     for (double& element : value.data) element = round_to(value.type.dtype, element);
   }
 

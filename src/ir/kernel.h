@@ -67,6 +67,7 @@ struct Instr {
   std::uint32_t dim = 0;
   const OpDef* op = nullptr;
   ReduceKind reduce = ReduceKind::Sum;
+  DType rounding = DType::f32;  ///< Op: f16 or bf16: the f32 result is rounded to it, as every value of that dtype is
   std::vector<std::uint32_t> args;
 };
 

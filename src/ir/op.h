@@ -141,6 +141,10 @@ struct OpDef {
   /// Kernel: this operand is updated in place: result 0 holds its old contents where the kernel does not write. The operand is
   /// not bound; the planner gives the kernel its memory, or a copy of it.
   std::optional<std::size_t> updates;
+  /// `infer` has a rule for quantized operands; everywhere else they are refused by name.
+  bool reads_quantized = false;
+  /// Composite: its results are elements of its operands; f16 and bf16 go through it as they are (compile/widen.h).
+  bool moves_elements = false;
   MovementKind movement = MovementKind::None;
   ReduceKind reduce = ReduceKind::Sum;
 };

@@ -3,6 +3,7 @@
 // step fail through a check sink that the public functions add; memory is never touched out of bounds.
 #include <format>
 
+#include "base/quant.h"
 #include "ir/leaf.h"
 #include "ops/families.h"
 #include "ops/indices.h"
@@ -47,6 +48,9 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
+/// Elements of quantized tensors are f32.
+DType element_type(DType dtype) { return is_quantized(dtype) ? DType::f32 : dtype; }
+
 bool inside(double index, std::int64_t extent) { return index >= 0 && index < static_cast<double>(extent); }
 
 // ---- gather_elements
@@ -60,7 +64,7 @@ std::vector<TensorType> infer_gather_elements(const InferContext& ctx) {
   }
   const int axis = need_axis(ctx, x.shape.rank());
   const std::int64_t count = index.shape[axis];
-  return {{x.dtype, guarded(ctx, [&] { return broadcast_shapes(x.shape.with(axis, 1), index.shape.with(axis, 1)); }).with(axis, count)}};
+  return {{element_type(x.dtype), guarded(ctx, [&] { return broadcast_shapes(x.shape.with(axis, 1), index.shape.with(axis, 1)); }).with(axis, count)}};
 }
 
 OpDef gather_elements_op() {
@@ -68,6 +72,7 @@ OpDef gather_elements_op() {
   op.name = "gather_elements";
   op.doc = "y[..., i, ...] = x[..., index[..., i, ...], ...] along attr axis; the other axes broadcast; outside the axis: 0.";
   op.kind = OpKind::Gather;
+  op.reads_quantized = true;
   op.min_inputs = op.max_inputs = 2;
   op.lower = lower_pointwise;
   op.infer = infer_gather_elements;
@@ -90,6 +95,7 @@ OpDef gather_elements_op() {
   op.gradient = GradientKind::Rule;
   op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
               std::span<const Value> dy) -> std::vector<Value> {
+    if (is_quantized(in[0].dtype())) return {Value(), Value()};  // frozen
     const Shape x = in[0].shape();
     const std::int64_t axis = c.like.attrs.get<std::int64_t>("axis");
     const Expr g(c, dy[0]);
@@ -139,7 +145,7 @@ std::vector<TensorType> infer_gather(const InferContext& ctx) {
   Ints dims(x.shape.begin(), x.shape.begin() + axis);
   dims.insert(dims.end(), indices.shape.begin(), indices.shape.end());
   dims.insert(dims.end(), x.shape.begin() + axis + 1, x.shape.end());
-  return {{x.dtype, guarded(ctx, [&] { return Shape(dims); })}};
+  return {{element_type(x.dtype), guarded(ctx, [&] { return Shape(dims); })}};
 }
 
 void eval_gather(const EvalContext& ctx, int axis) {
@@ -173,6 +179,7 @@ OpDef gather_op() {
   op.name = "gather";
   op.doc = "x[:axis] ++ indices ++ x[axis + 1:]: slices of x along attr axis (NumPy take); an index outside the axis gives 0.";
   op.kind = OpKind::Composite;
+  op.reads_quantized = op.moves_elements = true;
   op.min_inputs = op.max_inputs = 2;
   op.gradient = GradientKind::Expansion;
   op.infer = infer_gather;
@@ -199,6 +206,7 @@ OpDef embedding_op() {
   op.name = "embedding";
   op.doc = "Rows of table [V, D] by ids [...]: [..., D]; an id outside [0, V) gives a row of zeros.";
   op.kind = OpKind::Composite;
+  op.reads_quantized = op.moves_elements = true;
   op.min_inputs = op.max_inputs = 2;
   op.gradient = GradientKind::Expansion;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
@@ -207,7 +215,7 @@ OpDef embedding_op() {
     if (table.shape.rank() != 2) ctx.fail(ErrorCode::ShapeMismatch, std::format("the table must be [V, D], not {}", table.to_string()));
     Ints dims(ids.shape.begin(), ids.shape.end());
     dims.push_back(table.shape[1]);
-    return {{table.dtype, guarded(ctx, [&] { return Shape(dims); })}};
+    return {{element_type(table.dtype), guarded(ctx, [&] { return Shape(dims); })}};
   };
   op.eval = [](const EvalContext& ctx) { eval_gather(ctx, 0); };
   op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> { return {expand_gather(c, in, 0)}; };

@@ -1,5 +1,9 @@
 // Leaves and sinks. Leaves carry attrs "dtype" and "dims" (constants: "value", a Literal); whatever else they carry
 // (initialiser, training flags) belongs to the graph and to Weights. Their values come from outside: only constants have an eval.
+#include <format>
+
+#include "base/quant.h"
+#include "ops/build.h"
 #include "ops/families.h"
 
 namespace aeshna {
@@ -14,7 +18,15 @@ OpDef leaf(std::string name, std::string doc) {
   op.min_inputs = op.max_inputs = 0;
   op.gradient = GradientKind::Zero;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
-    return {{ctx.attrs.get<DType>("dtype"), Shape(ctx.attrs.get<std::vector<std::int64_t>>("dims"))}};
+    const TensorType type{ctx.attrs.get<DType>("dtype"), Shape(ctx.attrs.get<std::vector<std::int64_t>>("dims"))};
+    if (is_quantized(type.dtype)) {
+      if (ctx.op.name != "parameter") {
+        ctx.fail(ErrorCode::Unsupported,
+                 std::format("{} cannot be written by steps: only parameters and constants are quantized", dtype_name(type.dtype)));
+      }
+      guarded(ctx, [&] { return type.bytes(); });  // whole blocks along the last axis
+    }
+    return {type};
   };
   return op;
 }

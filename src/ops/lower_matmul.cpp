@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "ir/access.h"
+#include "ir/device_types.h"
 #include "ir/op.h"
 #include "ops/lower.h"
 #include "ops/matmul_variants.h"
@@ -89,7 +90,7 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
   spec.local = {threads, 1, 1};
   spec.flops = 2.0 * static_cast<double>(product.batch) * static_cast<double>(product.m) *
                static_cast<double>(product.n) * static_cast<double>(product.k);
-  for (const KernelOperand& operand : kernel.operands) spec.bytes += 4.0 * static_cast<double>(operand.elements);
+  for (const KernelOperand& operand : kernel.operands) spec.bytes += bytes_per_element(operand.dtype) * static_cast<double>(operand.elements);
   const std::int64_t groups = checked_mul(tiles, std::int64_t{parts}, "workgroups of a matrix product");
   spec.workgroups = static_cast<std::uint64_t>(groups);
   spec.constants.emplace_back("PARTS", parts);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <format>
 
+#include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -37,12 +38,17 @@ Product split(const Shape& a, const Shape& b, const Attrs& attrs) {
 
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType &a = ctx.inputs[0], &b = ctx.inputs[1];
-  if (a.dtype != b.dtype) {
+  if (is_quantized(a.dtype) && is_quantized(b.dtype)) {
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("both operands are quantized: {} and {}", a.to_string(), b.to_string()));
+  }
+  const bool quantized = is_quantized(a.dtype) || is_quantized(b.dtype);
+  const DType dtype = is_quantized(a.dtype) ? b.dtype : a.dtype;
+  if (a.dtype != b.dtype && !quantized) {
     ctx.fail(ErrorCode::DTypeMismatch,
              std::format("the operands have different dtypes: {} and {}", a.to_string(), b.to_string()));
   }
-  if (!is_float(a.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(a.dtype)));
+  if (!is_float(dtype))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(dtype)));
   if (a.shape.rank() < 2 || b.shape.rank() < 2) {
     ctx.fail(ErrorCode::ShapeMismatch,
              std::format("needs operands of rank >= 2: {} and {}", a.to_string(), b.to_string()));
@@ -54,7 +60,7 @@ std::vector<TensorType> infer(const InferContext& ctx) {
              std::format("contracted extents differ: {}{} has {}, {}{} has {}", a.to_string(), word("transpose_a"),
                          p.k_a, b.to_string(), word("transpose_b"), p.k_b));
   }
-  return {{a.dtype, append(p.batch, p.m, p.n)}};
+  return {{dtype, append(p.batch, p.m, p.n)}};
 }
 
 void eval(const EvalContext& ctx) {
@@ -122,7 +128,12 @@ std::vector<Value> vjp(const BuildContext& c, std::span<const Value> in, std::sp
                        std::span<const Value> dys) {
   const bool ta = c.like.attrs.get<bool>("transpose_a"), tb = c.like.attrs.get<bool>("transpose_b");
   const Expr a(c, in[0]), b(c, in[1]), dy(c, dys[0]);
+  if (is_quantized(a.value.dtype())) {  // frozen
+    const Expr db = tb ? product(dy, a, true, ta) : product(a, dy, !ta, false);
+    return {Value(), sum_to(db, in[1].shape()).value};
+  }
   const Expr da = ta ? product(b, dy, tb, true) : product(dy, b, false, !tb);
+  if (is_quantized(b.value.dtype())) return {sum_to(da, in[0].shape()).value, Value()};
   // One weight matrix for a whole batch of rows (linear layers): one product with a long K instead of a batch and a sum.
   if (leading(b.shape()).elements() == 1 && a.shape().rank() > 2 && !ta && leading(a.shape()) == leading(dy.shape())) {
     const Expr rows = flatten_rows(a), d = flatten_rows(dy);
@@ -181,7 +192,7 @@ std::vector<OpDef> matmul_ops() {
   op.name = "matmul";
   op.doc =
       "[..., M, K] x [..., K, N]; leading dimensions broadcast; attrs transpose_a, transpose_b swap an operand's last "
-      "two.";
+      "two. One operand may be quantized; the result then has the other's dtype.";
   op.kind = OpKind::Product;
   op.min_inputs = op.max_inputs = 2;
   op.infer = infer;
@@ -189,6 +200,7 @@ std::vector<OpDef> matmul_ops() {
   op.gradient = GradientKind::Rule;
   op.vjp = vjp;
   op.lower = lower_matmul;
+  op.reads_quantized = true;
   op.contraction = contraction;
   op.cases = cases;
   return {op};

@@ -11,6 +11,7 @@
 #include <numbers>
 
 #include "base/fail.h"
+#include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -283,7 +284,8 @@ std::vector<TensorType> infer_pointwise(const Row& row, const InferContext& ctx)
     }
     shape = guarded(ctx, [&] { return broadcast_shapes(shape, input.shape); });
   }
-  if (!in_domain(row.domain, dtype)) {
+  const bool dequantizes = row.name == "cast" && is_quantized(dtype) && is_float(ctx.attrs.get<DType>("dtype"));
+  if (!in_domain(row.domain, dtype) && !dequantizes) {
     ctx.fail(ErrorCode::DTypeMismatch,
              std::format("is defined for {}, not for {}", domain_name(row.domain), dtype_name(dtype)));
   }
@@ -472,7 +474,10 @@ OpDef record(const Row& row) {
   op.pointwise = row.def;
   op.infer = [&row](const InferContext& ctx) { return infer_pointwise(row, ctx); };
   op.eval = [&row](const EvalContext& ctx) { eval_pointwise(row.def, ctx); };
-  if (row.name == "cast") op.eval = eval_cast;
+  if (row.name == "cast") {
+    op.eval = eval_cast;
+    op.reads_quantized = true;
+  }
   op.gradient = row.rule != nullptr ? GradientKind::Rule : GradientKind::Zero;
   if (row.rule != nullptr) {
     op.vjp = [rule = row.rule](const BuildContext& context, std::span<const Value> inputs,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/quant.h"
 #include "io/safetensors.h"
 #include "runtime/convert.h"
 
@@ -16,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMetadataKey = "aeshna";
+constexpr std::string_view kQuantizedKey = "aeshna.quantized";  ///< metadata: JSON object, tensor -> dtype
 constexpr std::string_view kStatePrefix = "aeshna.state/";
 constexpr std::size_t kListed = 20;  // problems spelled out in a message
 
@@ -64,6 +66,39 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
   return info;
 }
 
+/// safetensors has no quantized dtypes: the blocks of each row are bytes, u8[..., bytes of a row], and the metadata says of what.
+TensorType stored_type(const TensorType& type) {
+  if (!is_quantized(type.dtype)) return type;
+  const DTypeInfo& info = dtype_info(type.dtype);
+  const int last = type.shape.rank() - 1;
+  return {DType::u8, type.shape.with(last, type.shape[last] / info.block_elements * info.block_bytes)};
+}
+
+/// The dtypes of the quantized tensors of a file, by tensor; checked against the tensors' shapes.
+std::map<std::string, TensorType, std::less<>> quantized_types(const SafetensorsFile& file) {
+  std::map<std::string, TensorType, std::less<>> types;
+  const auto found = file.metadata().find(kQuantizedKey);
+  if (found == file.metadata().end()) return types;
+  const auto corrupt = [&](std::string_view what) {
+    fail(ErrorCode::CorruptFile, "{}: the metadata \"{}\" {}", file.name(), kQuantizedKey, what);
+  };
+  const Json json = Json::parse(found->second, nullptr, false);
+  if (!json.is_object()) corrupt("is no JSON object");
+  for (const auto& [name, value] : json.items()) {
+    const SafetensorsEntry* entry = file.find(name);
+    if (entry == nullptr || !value.is_string()) corrupt(std::format("speaks of '{}', which is no tensor of it", name));
+    const DType dtype = parse_dtype(value.get<std::string>());
+    const DTypeInfo& info = dtype_info(dtype);
+    const Shape& shape = entry->type.shape;
+    const int last = shape.rank() - 1;
+    if (!is_quantized(dtype) || entry->type.dtype != DType::u8 || last < 0 || shape[last] % info.block_bytes != 0) {
+      corrupt(std::format("calls '{}' {}, but the tensor is {}", name, info.name, entry->type.to_string()));
+    }
+    types.emplace(name, TensorType{dtype, shape.with(last, shape[last] / info.block_bytes * info.block_elements)});
+  }
+  return types;
+}
+
 /// Collects what is wrong with a file, so that one message tells it all.
 class Problems {
  public:
@@ -95,10 +130,15 @@ void write_checkpoint(Weights::Impl& store, const std::filesystem::path& file, s
                       const CheckpointInfo& info) {
   const std::vector<Literal> values = store.read(names);
   std::vector<SafetensorsTensor> tensors;
+  Json quantized = Json::object();
   for (std::size_t i = 0; i < names.size(); ++i) {
-    tensors.push_back({checkpoint_name(names[i], store.find(names[i]).parameter), values[i].type(), values[i].bytes()});
+    const TensorType& type = values[i].type();
+    tensors.push_back({checkpoint_name(names[i], store.find(names[i]).parameter), stored_type(type), values[i].bytes()});
+    if (is_quantized(type.dtype)) quantized[tensors.back().name] = std::string(dtype_name(type.dtype));
   }
-  write_safetensors(file, tensors, {{std::string(kMetadataKey), print_info(info)}, {"format", "pt"}});
+  std::map<std::string, std::string, std::less<>> metadata{{std::string(kMetadataKey), print_info(info)}, {"format", "pt"}};
+  if (!quantized.empty()) metadata.emplace(kQuantizedKey, quantized.dump());
+  write_safetensors(file, tensors, metadata);
 }
 
 CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path& path,
@@ -111,7 +151,13 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
                  info.optimizer.empty() ? "none" : "'" + info.optimizer + "'");
   }
 
-  std::vector<std::pair<std::string, const SafetensorsEntry*>> wanted;
+  struct Wanted {
+    std::string name;
+    const SafetensorsEntry* entry;
+    TensorType type;
+  };
+  const auto quantized = quantized_types(file);
+  std::vector<Wanted> wanted;
   std::set<std::string_view> known;
   const auto want = [&](const std::string& name, bool required) {
     const Weights::Impl::Tensor& tensor = store.find(name);
@@ -123,12 +169,14 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
       return;
     }
     known.insert(entry->name);
-    if (entry->type != tensor.type) {
+    const auto blocks = quantized.find(entry->name);
+    const TensorType& type = blocks == quantized.end() ? entry->type : blocks->second;
+    if (type != tensor.type) {
       problems.add(ErrorCode::ShapeMismatch, "'{}': expected {}, found {}", entry->name, tensor.type.to_string(),
-                   entry->type.to_string());
+                   type.to_string());
       return;
     }
-    wanted.emplace_back(name, entry);
+    wanted.push_back({name, entry, type});
   };
   for (const std::string& name : demand.required) want(name, true);
   for (const std::string& name : demand.optional) want(name, false);
@@ -147,7 +195,7 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
 
   // All bytes are read and converted before the first tensor changes.
   std::vector<std::pair<std::string, Literal>> values;
-  for (const auto& [name, entry] : wanted) values.emplace_back(name, Literal(entry->type, file.read(*entry)));
+  for (const auto& [name, entry, type] : wanted) values.emplace_back(name, Literal(type, file.read(*entry)));
   try {
     store.write(values);
   } catch (Error& e) {
@@ -181,10 +229,13 @@ void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
   // An empty store takes whatever parameters the file has.
   const SafetensorsFile file(path);
   parse_info(file);
+  const auto quantized = quantized_types(file);
   std::vector<Weights::Impl::NewTensor> added;
   for (const SafetensorsEntry& entry : file.tensors()) {
     if (entry.name.starts_with("aeshna.")) continue;
-    added.push_back({entry.name, true, entry.type, Literal(entry.type, file.read(entry))});
+    const auto blocks = quantized.find(entry.name);
+    const TensorType& type = blocks == quantized.end() ? entry.type : blocks->second;
+    added.push_back({entry.name, true, type, Literal(type, file.read(entry))});
   }
   try {
     store.create(added);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "ir/device_types.h"
 
 namespace aeshna {
 namespace {
@@ -58,13 +59,21 @@ T load(std::span<const std::byte> host, std::uint64_t index) {
   }
 }
 
+/// Forms whose device words are the host's bytes, the last word filled up with zeros.
+bool same_bytes(DType dtype) { return is_half(dtype); }
+
+std::uint64_t host_bytes(DType dtype, std::uint64_t elements) {
+  const DTypeInfo& info = dtype_info(dtype);
+  return elements / info.block_elements * info.block_bytes;
+}
+
 template <class T>
 constexpr bool kWide = std::is_integral_v<T> && sizeof(T) == 8;
 
 }  // namespace
 
 void check_device_form(const TensorType& type, std::span<const std::byte> host, std::string_view what) {
-  const bool known = with_host_type(type.dtype, [&]<class T>(T) {
+  const bool known = same_bytes(type.dtype) || is_quantized(type.dtype) || with_host_type(type.dtype, [&]<class T>(T) {
     if constexpr (kWide<T>) {
       using Narrow = std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>;
       for (std::uint64_t i = 0; i < host.size() / sizeof(T); ++i) {
@@ -80,8 +89,19 @@ void check_device_form(const TensorType& type, std::span<const std::byte> host, 
     fail(ErrorCode::Unsupported, "{}: tensors of dtype {} have no device form yet", what, dtype_name(type.dtype));
 }
 
-void to_device(DType dtype, std::span<const std::byte> host, std::uint64_t first, std::span<std::uint32_t> words) {
-  if (words.empty()) return;
+void to_device(DType dtype, std::span<const std::byte> host, std::uint64_t first, std::uint64_t count,
+               std::span<std::uint32_t> words) {
+  if (count == 0) return;
+  AESHNA_CHECK(words.size_bytes() == device_bytes(dtype, static_cast<std::int64_t>(count)));
+  if (is_quantized(dtype)) {
+    pack_blocks(dtype, host.subspan(host_bytes(dtype, first), host_bytes(dtype, count)), words);
+    return;
+  }
+  if (same_bytes(dtype)) {
+    words.back() = 0;
+    std::memcpy(words.data(), host.data() + host_bytes(dtype, first), host_bytes(dtype, count));
+    return;
+  }
   const bool known = with_host_type(dtype, [&]<class T>(T) {
     if constexpr (sizeof(T) == 4) {
       std::memcpy(words.data(), host.data() + first * 4, words.size_bytes());
@@ -92,8 +112,18 @@ void to_device(DType dtype, std::span<const std::byte> host, std::uint64_t first
   AESHNA_CHECK(known);
 }
 
-void to_host(DType dtype, std::span<const std::uint32_t> words, std::uint64_t first, std::span<std::byte> host) {
-  if (words.empty()) return;
+void to_host(DType dtype, std::span<const std::uint32_t> words, std::uint64_t first, std::uint64_t count,
+             std::span<std::byte> host) {
+  if (count == 0) return;
+  AESHNA_CHECK(words.size_bytes() == device_bytes(dtype, static_cast<std::int64_t>(count)));
+  if (is_quantized(dtype)) {
+    unpack_blocks(dtype, words, host.subspan(host_bytes(dtype, first), host_bytes(dtype, count)));
+    return;
+  }
+  if (same_bytes(dtype)) {
+    std::memcpy(host.data() + host_bytes(dtype, first), words.data(), host_bytes(dtype, count));
+    return;
+  }
   const bool known = with_host_type(dtype, [&]<class T>(T) {
     if constexpr (sizeof(T) == 4) {
       std::memcpy(host.data() + first * 4, words.data(), words.size_bytes());

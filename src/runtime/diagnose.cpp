@@ -58,7 +58,7 @@ std::string Session::Impl::diagnose() {
       if (seen == seen_by_bad.end())
         fail(ErrorCode::InvalidArgument, "diagnose: input '{}' was set after the last step, which was not bad",
              input.name);
-      to_host(input.type.dtype, seen->second, 0, bytes.back());
+      to_host(input.type.dtype, seen->second, 0, static_cast<std::uint64_t>(input.type.shape.elements()), bytes.back());
       continue;
     }
     if (input.buffer) items.push_back({input.type, bytes.back(), input.buffer, 0});

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/names.h"
 #include "compile/reserved.h"
+#include "ir/device_types.h"
 #include "runtime/convert.h"
 #include "runtime/session_impl.h"
 
@@ -49,7 +50,8 @@ void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t 
     write_direct(input, dtype, host);
   } else if (input.buffer) {
     Slot& slot = acquire();
-    to_device(dtype, host, 0, {reinterpret_cast<std::uint32_t*>(slot.staging->mapped() + input.staging), elements});
+    to_device(dtype, host, 0, elements,
+              {reinterpret_cast<std::uint32_t*>(slot.staging->mapped() + input.staging), device_bytes(input.type) / 4});
   }
   input.set = input.dirty = true;
 }
@@ -57,9 +59,9 @@ void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t 
 void Session::Impl::write_direct(SessionInput& input, DType dtype, std::span<const std::byte> host) {
   retire_all();  // its last reader
   const std::span words(reinterpret_cast<std::uint32_t*>(input.buffer->mapped()),
-                        static_cast<std::size_t>(input.type.shape.elements()));
+                        static_cast<std::size_t>(device_bytes(input.type) / 4));
   if (last_bad && !input.dirty) seen_by_bad[&input].assign(words.begin(), words.end());
-  to_device(dtype, host, 0, words);
+  to_device(dtype, host, 0, static_cast<std::uint64_t>(input.type.shape.elements()), words);
 }
 
 Literal Session::Impl::read_output(std::string_view name) {
@@ -91,7 +93,7 @@ Literal Session::Impl::read_output(std::string_view name) {
     device().wait(device().submit(lists));
     mapped = output.host->mapped();
   }
-  to_host(output.type.dtype, {reinterpret_cast<const std::uint32_t*>(mapped + offset), elements}, 0, bytes);
+  to_host(output.type.dtype, {reinterpret_cast<const std::uint32_t*>(mapped + offset), output.bytes / 4}, 0, elements, bytes);
   return Literal(output.type, std::move(bytes));
 }
 

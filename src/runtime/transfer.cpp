@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "base/checked.h"
+#include "ir/device_types.h"
 #include "runtime/convert.h"
 
 namespace aeshna {
@@ -12,14 +13,15 @@ namespace {
 constexpr std::uint64_t kStagingBytes = 64ull << 20;
 constexpr std::uint64_t kAlign = 16;
 
-/// Part of an item: elements [first, first + count), in the staging buffer at `offset`.
+/// Part of an item: elements [first, first + count), which are `bytes` bytes in the staging buffer at `offset` and, in the
+/// tensor on the device, at `at`.
 struct Piece {
   std::size_t item;
-  std::uint64_t first, count, offset;
+  std::uint64_t first, count, offset, at, bytes;
 };
 
-std::span<std::uint32_t> words_at(gpu::Buffer& buffer, std::uint64_t offset, std::uint64_t count) {
-  return {reinterpret_cast<std::uint32_t*>(buffer.mapped() + offset), count};
+std::span<std::uint32_t> words_at(gpu::Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) {
+  return {reinterpret_cast<std::uint32_t*>(buffer.mapped() + offset), bytes / 4};
 }
 
 /// Cuts the items that need staging into rounds of pieces that fit the staging buffer together.
@@ -31,16 +33,20 @@ std::vector<std::vector<Piece>> plan_rounds(std::span<const Item> items, std::ui
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].buffer->mapped() != nullptr) continue;
     const auto elements = static_cast<std::uint64_t>(items[i].type.shape.elements());
+    const DeviceUnit unit = device_unit(items[i].type.dtype);
+    std::uint64_t at = 0;
     for (std::uint64_t first = 0; first < elements;) {
-      if (used + kAlign > kStagingBytes) {
+      if (used + align_up(std::uint64_t{unit.bytes}, kAlign) > kStagingBytes) {
         rounds.emplace_back();
         used = 0;
       }
-      const std::uint64_t count = std::min(elements - first, (kStagingBytes - used) / 4);
-      rounds.back().push_back({i, first, count, used});
-      used = align_up(used + count * 4, kAlign);
+      const std::uint64_t count = std::min(elements - first, (kStagingBytes - used) / unit.bytes * unit.elements);
+      const std::uint64_t bytes = device_bytes(items[i].type.dtype, static_cast<std::int64_t>(count));
+      rounds.back().push_back({i, first, count, used, at, bytes});
+      used = align_up(used + bytes, kAlign);
       staging_bytes = std::max(staging_bytes, used);
       first += count;
+      at += bytes;
     }
   }
   return rounds;
@@ -77,7 +83,7 @@ void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket 
     for (const UploadItem& item : items) {
       if (item.buffer->mapped() == nullptr) continue;
       const auto elements = static_cast<std::uint64_t>(item.type.shape.elements());
-      to_device(item.type.dtype, item.host, 0, words_at(*item.buffer, item.offset, elements));
+      to_device(item.type.dtype, item.host, 0, elements, words_at(*item.buffer, item.offset, device_bytes(item.type)));
     }
   }
   for (const std::vector<Piece>& round : rounds) {
@@ -85,9 +91,9 @@ void upload(gpu::Device& device, std::span<const UploadItem> items, gpu::Ticket 
     std::vector<std::shared_ptr<void>> owners{staging};
     for (const Piece& piece : round) {
       const UploadItem& item = items[piece.item];
-      to_device(item.type.dtype, item.host, piece.first, words_at(*staging, piece.offset, piece.count));
-      copies.emplace_back(gpu::CopyCommand{{staging.get(), piece.offset, piece.count * 4},
-                                           {item.buffer.get(), item.offset + piece.first * 4, piece.count * 4}});
+      to_device(item.type.dtype, item.host, piece.first, piece.count, words_at(*staging, piece.offset, piece.bytes));
+      copies.emplace_back(gpu::CopyCommand{{staging.get(), piece.offset, piece.bytes},
+                                           {item.buffer.get(), item.offset + piece.at, piece.bytes}});
       owners.push_back(item.buffer);
     }
     copy_and_wait(device, copies, std::move(owners), "upload");
@@ -101,7 +107,7 @@ void download(gpu::Device& device, std::span<const DownloadItem> items, gpu::Tic
   for (const DownloadItem& item : items) {
     if (item.buffer->mapped() == nullptr) continue;
     const auto elements = static_cast<std::uint64_t>(item.type.shape.elements());
-    to_host(item.type.dtype, words_at(*item.buffer, item.offset, elements), 0, item.host);
+    to_host(item.type.dtype, words_at(*item.buffer, item.offset, device_bytes(item.type)), 0, elements, item.host);
   }
   if (rounds.empty()) return;
   const std::shared_ptr<gpu::Buffer> staging =
@@ -111,14 +117,14 @@ void download(gpu::Device& device, std::span<const DownloadItem> items, gpu::Tic
     std::vector<std::shared_ptr<void>> owners{staging};
     for (const Piece& piece : round) {
       const DownloadItem& item = items[piece.item];
-      copies.emplace_back(gpu::CopyCommand{{item.buffer.get(), item.offset + piece.first * 4, piece.count * 4},
-                                           {staging.get(), piece.offset, piece.count * 4}});
+      copies.emplace_back(gpu::CopyCommand{{item.buffer.get(), item.offset + piece.at, piece.bytes},
+                                           {staging.get(), piece.offset, piece.bytes}});
       owners.push_back(item.buffer);
     }
     copy_and_wait(device, copies, std::move(owners), "download");
     for (const Piece& piece : round) {
       const DownloadItem& item = items[piece.item];
-      to_host(item.type.dtype, words_at(*staging, piece.offset, piece.count), piece.first, item.host);
+      to_host(item.type.dtype, words_at(*staging, piece.offset, piece.bytes), piece.first, piece.count, item.host);
     }
   }
 }

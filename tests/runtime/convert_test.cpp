@@ -8,6 +8,7 @@
 #include "aeshna/attrs.h"
 #include "aeshna/error.h"
 #include "gpu/device.h"
+#include "ir/device_types.h"
 #include "runtime/transfer.h"
 
 namespace aeshna {
@@ -16,10 +17,11 @@ namespace {
 /// Host -> device words -> host.
 Literal round_trip(const Literal& value, std::vector<std::uint32_t>& words) {
   check_device_form(value.type(), value.bytes(), "value");
-  words.assign(static_cast<std::size_t>(value.type().shape.elements()), 0xDEADBEEF);
-  to_device(value.type().dtype, value.bytes(), 0, words);
+  const auto elements = static_cast<std::uint64_t>(value.type().shape.elements());
+  words.assign(device_bytes(value.type()) / 4, 0xDEADBEEF);
+  to_device(value.type().dtype, value.bytes(), 0, elements, words);
   std::vector<std::byte> bytes(value.bytes().size());
-  to_host(value.type().dtype, words, 0, bytes);
+  to_host(value.type().dtype, words, 0, elements, bytes);
   return Literal(value.type(), std::move(bytes));
 }
 

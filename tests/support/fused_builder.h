@@ -1,9 +1,11 @@
 #pragma once
 // Fused kernels by hand, for kernel tests.
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "ir/device_types.h"
 #include "ir/kernel.h"
 #include "ir/op.h"
 
@@ -49,7 +51,7 @@ struct FusedBuilder {
   Id load(Id operand, Access access) {
     Instr instr;
     instr.kind = Instr::Kind::Load;
-    instr.dtype = kernel.operands[operand].dtype;
+    instr.dtype = compute_dtype(kernel.operands[operand].dtype);
     instr.operand = operand;
     instr.access = std::move(access);
     return push(std::move(instr));
@@ -92,12 +94,12 @@ struct FusedBuilder {
     kernel.body.stores.push_back({.operand = operand, .value = value, .access = std::move(access), .outer = outer});
   }
   /// A new operand that is dense over the whole space (or over the outer one).
-  Id output(Id value, bool outer = false) {
+  Id output(Id value, bool outer = false, std::optional<DType> dtype = {}) {
     const std::vector<std::int64_t> extents(kernel.space.begin(),
                                             outer ? kernel.space.begin() + kernel.outer_rank : kernel.space.end());
     std::int64_t elements = 1;
     for (std::int64_t extent : extents) elements *= extent;
-    const Id result = operand(kernel.body.instrs[value].dtype, elements, true);
+    const Id result = operand(dtype.value_or(kernel.body.instrs[value].dtype), elements, true);
     store(result, value, {.strides = dense(extents), .guards = {}}, outer);
     return result;
   }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "base/half.h"
 #include "base/philox.h"
 #include "ir/access.h"
 #include "ir/op.h"
@@ -83,12 +84,13 @@ struct Evaluator {
 
   double apply(const Instr& instr, const std::vector<double>& args) const {
     const DType from = body.instrs[instr.args.back()].dtype;
-    if (instr.op->name == "cast") return convert(from, instr.dtype, args[0]);
+    const auto rounded = [&](double v) { return instr.rounding == DType::f32 ? v : round_to_float(instr.rounding, v); };
+    if (instr.op->name == "cast") return rounded(convert(from, instr.dtype, args[0]));
     const PointwiseDef& row = instr.op->pointwise;
     const bool integer = from != DType::f32;
     const auto f = integer && row.eval_int != nullptr ? row.eval_int : row.eval;
     const double value = f(args[0], args.size() > 1 ? args[1] : 0, args.size() > 2 ? args[2] : 0);
-    return row.boolean_result ? value : wrap(from, value);
+    return row.boolean_result ? value : rounded(wrap(from, value));
   }
 
   static double accumulate(const Instr& sum_or_product, double value, double next) {

@@ -7,8 +7,10 @@
 #include <format>
 
 #include "base/fail.h"
+#include "base/half.h"
 #include "codegen/codegen.h"
 #include "gpu/launch.h"
+#include "ir/device_types.h"
 #include "support/test_device.h"
 
 namespace aeshna::test {
@@ -30,6 +32,22 @@ std::uint32_t to_word(DType dtype, double value) {
   }
 }
 
+/// An operand's device form.
+Words to_words(DType dtype, const std::vector<double>& values) {
+  if (!is_half(dtype)) {
+    Words words;
+    for (double value : values) words.push_back(to_word(dtype, value));
+    return words;
+  }
+  Words words((values.size() + 1) / 2, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<float>(values[i]);
+    const std::uint32_t bits = dtype == DType::f16 ? f32_to_f16(value) : f32_to_bf16(value);
+    words[i / 2] |= bits << (i % 2 * 16);
+  }
+  return words;
+}
+
 double from_word(DType dtype, std::uint32_t word) {
   switch (dtype) {
     case DType::f32:
@@ -39,6 +57,12 @@ double from_word(DType dtype, std::uint32_t word) {
     default:
       return word;
   }
+}
+
+double from_words(DType dtype, const std::uint32_t* words, std::size_t i) {
+  if (!is_half(dtype)) return from_word(dtype, words[i]);
+  const auto bits = static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16));
+  return dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
 }
 
 }  // namespace
@@ -78,8 +102,7 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
       continue;
     }
     AESHNA_CHECK(data[i].size() == static_cast<std::size_t>(operand.elements));
-    Words words;
-    for (double value : data[i]) words.push_back(to_word(operand.dtype, value));
+    Words words = to_words(operand.dtype, data[i]);
     if (words.empty()) words.push_back(kCanary);  // a descriptor covers at least one word
     bind(words);
   }
@@ -157,7 +180,7 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
   OperandData values(data.size());
   for (std::size_t i = 0; i < data.size(); ++i) {
     for (std::size_t e = 0; e < data[i].size(); ++e)
-      values[i].push_back(from_word(fused.operands[i].dtype, result[bindings[i].offset + e]));
+      values[i].push_back(from_words(fused.operands[i].dtype, result.data() + bindings[i].offset, e));
   }
   return values;
 }
@@ -171,8 +194,8 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
       const double unit = static_cast<double>(engine() >> 11) * 0x1p-53;
       if (operand.written) {
         value = -77;
-      } else if (operand.dtype == DType::f32) {
-        value = static_cast<double>(static_cast<float>(low + (high - low) * unit));
+      } else if (is_float(operand.dtype)) {
+        value = round_to_float(operand.dtype, low + (high - low) * unit);
       } else if (operand.dtype == DType::boolean) {
         value = unit < 0.5 ? 0 : 1;
       } else {
@@ -196,8 +219,8 @@ std::string difference(const FusedKernel& kernel, const OperandData& got, const 
     for (std::size_t e = 0; e < want[i].size(); ++e) {
       const double g = got[i][e], w = want[i][e];
       bool same = g == w || (std::isnan(g) && std::isnan(w));
-      if (!same && kernel.operands[i].dtype == DType::f32) {
-        const auto rounded = static_cast<double>(static_cast<float>(w));  // beyond f32's range: infinite
+      if (!same && is_float(kernel.operands[i].dtype)) {
+        const double rounded = round_to_float(kernel.operands[i].dtype, w);  // beyond its range: infinite
         same = g == rounded || std::abs(g - w) <= atol + rtol * std::abs(w);
       }
       if (!same && wrong++ == 0) first = e;
