@@ -1,6 +1,7 @@
 // Attention forward, dQ, and dK with dV: times of the kernels that the compiler would choose, and with --sweep of every variant
 // and split. bench/attention.py does the same shapes with PyTorch.
 //   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep] [--check]
+//   bench_attention --choose UNITS [--shapes ...]: no device; what would be chosen on one with so many compute units
 // A shape: queries/keys x heads/kv_heads x head_dim, c for causal (offset keys - queries). Operands lie as projections leave them:
 // [B, S, heads, D]. Times are those of one launch among dependent ones: a barrier stands between repetitions.
 #include <algorithm>
@@ -279,6 +280,7 @@ int run(int argc, char** argv) {
   std::string device_name, json_file;
   std::vector<Problem> problems(std::begin(kProblems), std::end(kProblems));
   bool sweep = false, check = false;
+  std::uint32_t units = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     const auto value = [&]() -> std::string {
@@ -288,9 +290,29 @@ int run(int argc, char** argv) {
     if (arg == "--device") device_name = value();
     else if (arg == "--json") json_file = value();
     else if (arg == "--shapes") problems = parse_shapes(value());
+    else if (arg == "--choose") units = static_cast<std::uint32_t>(std::max(1, std::atoi(value().c_str())));
     else if (arg == "--sweep") sweep = true;
     else if (arg == "--check") check = true;
     else fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
+  }
+
+  if (units > 0) {
+    Caps caps;
+    caps.compute_units = units;
+    caps.shared_bytes = 49152;
+    caps.max_storage_buffers = 16;
+    for (const Problem& p : problems) {
+      for (const char* op : kOps) {
+        const FusedKernel kernel = fused(op, p);
+        for (const Candidate& c : kernel.anchor->lower(kernel, caps)) {
+          if (!c.rejected.empty()) continue;
+          std::printf("%-28s %-14s %6llu workgroups of %3u  %s\n", p.name().c_str(), op, static_cast<unsigned long long>(c.spec.workgroups), c.spec.local[0],
+                      c.spec.variant.c_str());
+          break;
+        }
+      }
+    }
+    return 0;
   }
 
   const Device device({.selector = device_name, .caps = {}, .validation = false});

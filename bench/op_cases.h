@@ -1,9 +1,12 @@
 #pragma once
 // What bench_ops measures: ops at the shapes of real models. The list goes into the results, from which bench/ops.py takes it, so that
 // both sides do the same work on the same numbers.
+#include <cmath>
 #include <cstdint>
+#include <format>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -100,19 +103,148 @@ inline void add_cross_entropy(std::vector<BenchCase>& cases) {
   }
 }
 
+/// The distinct convolutions of ResNet-50 (torchvision's: the stride is that of the 3x3) at batch 4, pictures of 224x224.
+inline void add_convolutions(std::vector<BenchCase>& cases) {
+  struct Shape {
+    std::int64_t in, side, out, kernel, stride;
+    int count;
+  };
+  constexpr Shape shapes[] = {
+      {3, 224, 64, 7, 2, 1},                                                                          // stem
+      {64, 56, 64, 1, 1, 1},     {64, 56, 64, 3, 1, 3},    {64, 56, 256, 1, 1, 4},                       // stage 1,
+      {256, 56, 64, 1, 1, 2},                                                                         // shortcut included
+      {256, 56, 128, 1, 1, 1},   {128, 56, 128, 3, 2, 1},  {128, 28, 512, 1, 1, 4},                      // stage 2
+      {256, 56, 512, 1, 2, 1},   {512, 28, 128, 1, 1, 3},  {128, 28, 128, 3, 1, 3},                      //
+      {512, 28, 256, 1, 1, 1},   {256, 28, 256, 3, 2, 1},  {256, 14, 1024, 1, 1, 6},                     // stage 3
+      {512, 28, 1024, 1, 2, 1},  {1024, 14, 256, 1, 1, 5}, {256, 14, 256, 3, 1, 5},                      //
+      {1024, 14, 512, 1, 1, 1},  {512, 14, 512, 3, 2, 1},  {512, 7, 2048, 1, 1, 3},                      // stage 4
+      {1024, 14, 2048, 1, 2, 1}, {2048, 7, 512, 1, 1, 2},  {512, 7, 512, 3, 1, 2},
+  };
+  for (const Shape& c : shapes) {
+    const std::int64_t padding = c.kernel / 2;
+    const double scale = 1 / std::sqrt(static_cast<double>(c.in * c.kernel * c.kernel));
+    cases.push_back({.family = "convolution",
+                     .name = std::format("{} of 4x{}x{}x{} to {}{}", dims_name({c.kernel, c.kernel}), c.in, c.side, c.side,
+                                         c.out, c.stride > 1 ? std::format(", stride {}", c.stride) : ""),
+                     .op = "conv2d",
+                     .attrs = {{"stride", c.stride}, {"padding", padding}},
+                     .inputs = {{"x", {4, c.in, c.side, c.side}}, {"w", {c.out, c.in, c.kernel, c.kernel}, scale}},
+                     .backward = {{"dgrad", {"x"}}, {"wgrad", {"w"}}},
+                     .build =
+                         [stride = c.stride, padding](Graph&, const std::vector<Value>& in) {
+                           return conv(in[0], in[1], {.stride = {stride}, .padding = {padding}});
+                         },
+                     .count = c.count});
+  }
+}
+
+/// Whisper tiny's encoder, SmolLM-135M, and a long causal sequence. Operands and result are [B, length, heads, 64], as the products
+/// before and behind have them.
+inline void add_attention(std::vector<BenchCase>& cases) {
+  struct Shape {
+    std::int64_t length, heads, kv_heads;
+    bool causal;
+  };
+  for (const Shape& c : {Shape{1500, 6, 6, false}, {128, 9, 3, true}, {4096, 16, 16, true}}) {
+    const std::vector<std::int64_t> kv = {1, c.length, c.kv_heads, 64};
+    cases.push_back({.family = "attention",
+                     .name = std::format("{} x {}/{} x 64{}", c.length, c.heads, c.kv_heads, c.causal ? ", causal" : ""),
+                     .op = "attention",
+                     .attrs = {{"causal", c.causal}},
+                     .inputs = {{"q", {1, c.length, c.heads, 64}, 2}, {"k", kv, 2}, {"v", kv}},
+                     .backward = {{"backward", {"q", "k", "v"}}},
+                     .build = [causal = c.causal](Graph&, const std::vector<Value>& in) {
+                       const auto heads_first = [](const Value& x) { return permute(x, {0, 2, 1, 3}); };
+                       return heads_first(attention(heads_first(in[0]), heads_first(in[1]), heads_first(in[2]), {.causal = causal}));
+                     }});
+  }
+}
+
+// ---- normalization: Whisper tiny 1500x384, SmolLM 128x576, a U-Net of Stable Diffusion at 64x64, ResNet-50's second stage
+
+inline void add_norms(std::vector<BenchCase>& cases) {
+  const auto passes = [](std::vector<std::string> names) {
+    return std::vector<std::pair<std::string, std::vector<std::string>>>{{"backward", std::move(names)}};
+  };
+  cases.push_back({.family = "layer_norm",
+                   .name = "1500x384",
+                   .op = "layer_norm",
+                   .attrs = {{"eps", 1e-5}},
+                   .inputs = {{"x", {1500, 384}}, {"scale", {384}, 0.25, 1}, {"bias", {384}}},
+                   .backward = passes({"x", "scale", "bias"}),
+                   .build = [](Graph&, const std::vector<Value>& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }});
+  cases.push_back({.family = "rms_norm",
+                   .name = "128x576",
+                   .op = "rms_norm",
+                   .attrs = {{"eps", 1e-6}},
+                   .inputs = {{"x", {128, 576}}, {"scale", {576}, 0.25, 1}},
+                   .backward = passes({"x", "scale"}),
+                   .build = [](Graph&, const std::vector<Value>& in) { return rms_norm(in[0], in[1], 1e-6); }});
+  for (const auto& [n, c, side] : {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 64, 32}, {1, 320, 64}}) {
+    cases.push_back({.family = "group_norm",
+                     .name = dims_name({n, c, side, side}) + ", 32 groups",
+                     .op = "group_norm",
+                     .attrs = {{"eps", 1e-5}, {"groups", 32}},
+                     .inputs = {{"x", {n, c, side, side}}, {"scale", {c}, 0.25, 1}, {"bias", {c}}},
+                     .backward = passes({"x", "scale", "bias"}),
+                     .build = [](Graph&, const std::vector<Value>& in) {
+                       return group_norm(in[0], 32, in[1], in[2], 1e-5);
+                     }});
+  }
+  cases.push_back({.family = "batch_norm",
+                   .name = "4x256x56x56, training",
+                   .op = "batch_norm_training",
+                   .attrs = {{"eps", 1e-5}, {"momentum", 0.1}},
+                   .inputs = {{"x", {4, 256, 56, 56}}, {"scale", {256}, 0.25, 1}, {"bias", {256}}},
+                   .backward = passes({"x", "scale", "bias"}),
+                   .build = [](Graph& g, const std::vector<Value>& in) {
+                     return batch_norm_training(in[0], g.state("running_mean", {256}), g.state("running_variance", {256}, DType::f32, Init::constant(1)),
+                                                in[1], in[2]);
+                   }});
+}
+
+/// SmolLM-135M and Qwen2.5-0.5B.
+inline void add_embedding(std::vector<BenchCase>& cases) {
+  struct Shape {
+    std::int64_t vocabulary, width, tokens;
+  };
+  for (const Shape& c : {Shape{49152, 576, 128}, {151936, 896, 2048}}) {
+    cases.push_back({.family = "embedding",
+                     .name = std::format("{}x{}, {} tokens", c.vocabulary, c.width, c.tokens),
+                     .op = "embedding",
+                     .inputs = {{"table", {c.vocabulary, c.width}}, {.name = "ids", .shape = {c.tokens}, .below = c.vocabulary}},
+                     .backward = {{"backward", {"table"}}},
+                     .build = [](Graph&, const std::vector<Value>& in) { return embedding(in[0], in[1]); }});
+  }
+}
+
+/// An upsampling step of a U-Net.
+inline void add_resize(std::vector<BenchCase>& cases) {
+  cases.push_back({.family = "resize",
+                   .name = "1x640x32x32, nearest, twice as large",
+                   .op = "resize_nearest",
+                   .attrs = {{"factor", 2}},
+                   .inputs = {{"x", {1, 640, 32, 32}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) {
+                     return resize(in[0], {64, 64}, {.coordinates = ResizeCoordinates::Asymmetric, .rounding = NearestRounding::Floor});
+                   }});
+}
+
 inline std::vector<BenchCase> bench_cases() {
   std::vector<BenchCase> cases;
-  add_matmul(cases);
-  add_reductions(cases);
+  add_convolutions(cases);
+  add_attention(cases);
+  add_norms(cases);
   add_softmax(cases);
   add_cross_entropy(cases);
+  add_embedding(cases);
+  add_resize(cases);
+  add_matmul(cases);
+  add_reductions(cases);
   return cases;
 }
 
-inline std::vector<AbsentFamily> absent_families() {
-  const char* const why = "no such op in this build";
-  return {{"convolution", why}, {"attention", why}, {"layer_norm", why}, {"rms_norm", why}, {"group_norm", why},
-          {"batch_norm", why}, {"embedding", why}, {"pooling", why}, {"resize", why}};
-}
+inline std::vector<AbsentFamily> absent_families() { return {{"pooling", "no such op in this build"}}; }
 
 }  // namespace aeshna::bench

@@ -183,19 +183,16 @@ class Row {
     } else {
       g.output("y", y);
     }
+    if (options_.smoke && too_large(g, compile_options)) {
+      row["skipped"] = "too large for --smoke";
+      return row;
+    }
     Session session = compile(g, Weights(g, {.seed = 1, .device = device_}), compile_options);
     const Segment segment = backward ? Segment::Backward : Segment::Forward;
-    double flops = 0, bytes = 0;
     for (const PlanStep& step : session.impl().plan.steps) {
-      flops += step.spec.flops;
-      bytes += step.spec.bytes;
       if (step.segment != segment || is_bookkeeping(session.impl().plan, step)) continue;
       row["kernels"].push_back(step.kind == PlanStep::Kind::Copy ? std::format("copy of {} bytes", step.operands.at(0).bytes)
                                                                            : step.spec.family + " " + step.spec.variant);
-    }
-    if (options_.smoke && (flops > 5e8 || bytes > 2e8)) {
-      row["skipped"] = "too large for --smoke";
-      return row;
     }
     for (std::size_t i = 0; i < case_.inputs.size(); ++i)
       fill(session, case_.inputs[i], static_cast<std::uint32_t>(i + 1));
@@ -214,6 +211,21 @@ class Row {
   static json describe(const BenchInput& input, std::size_t seed) {
     return {{"name", input.name},   {"shape", input.shape}, {"scale", input.scale},
             {"shift", input.shift}, {"below", input.below}, {"seed", seed}};
+  }
+
+  bool too_large(const Graph& g, const CompileOptions& o) const {
+    PipelineOptions pipeline;
+    pipeline.training = o.mode == Mode::Training;
+    pipeline.loss = o.loss;
+    pipeline.gradients = o.gradients;
+    pipeline.aliasing = o.aliasing;
+    const Plan plan = compile_plan(g, pipeline, device_.impl().caps());
+    double flops = 0, bytes = 0;
+    for (const PlanStep& step : plan.steps) {
+      flops += step.spec.flops;
+      bytes += step.spec.bytes;
+    }
+    return flops > 5e8 || bytes > 2e8 || plan.memory.pinned_bytes > 2e8;
   }
 
   const Device& device_;

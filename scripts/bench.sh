@@ -7,7 +7,7 @@
 #
 # A program bench_NAME is called with `--json FILE`; bench/NAME.py does the same work with PyTorch and is called the same way
 # where python3 has torch, right after it. DIR gets NAME.json, NAME.txt (what was printed), NAME.torch.json,
-# NAME.torch.txt and machine.txt.
+# NAME.torch.txt and machine.txt; ops.md and ops.svg compare the ops.
 set -euo pipefail
 cd_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -64,6 +64,10 @@ for name in "${names[@]}"; do
     python3 "bench/$name.py" --json "$out/$name.torch.json" 2>&1 | tee "$out/$name.torch.txt" || failed+=("$name.py")
   fi
 done
+if [[ -e $out/ops.json && -e $out/ops.torch.json ]]; then
+  python3 bench/ops.py --report "$out/ops.json" "$out/ops.torch.json" --markdown "$out/ops.md" --svg "$out/ops.svg" ||
+    failed+=("ops.py --report")
+fi
 if ((${#failed[@]})); then
   echo "failed: ${failed[*]}" >&2
   exit 1

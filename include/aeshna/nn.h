@@ -89,4 +89,64 @@ struct BatchNormOptions {
 /// "<name>.running_var" (ones) [C].
 Value batch_norm(Value x, std::string_view name, BatchNormOptions options = {}, Loc loc = Loc::current());
 
+struct EmbeddingOptions {
+  std::optional<Init> init = {};  ///< default: standard normal
+  bool trainable = true;
+};
+
+struct ConvLayerOptions {
+  std::vector<std::int64_t> stride = {}, padding = {}, dilation = {}, padding_after = {};  ///< as ConvOptions
+  std::int64_t groups = 1;
+  bool bias = true;
+  std::optional<Init> init = {};
+  bool trainable = true;
+};
+/// x [N, C, L] or [N, C, H, W] -> [N, out, ...], by the number of extents in `kernel` (one counts for all axes). Parameters
+/// "<name>.weight" [out, C / groups, kernel...] and "<name>.bias" [out].
+Value conv(Value x, std::int64_t out, std::vector<std::int64_t> kernel, std::string_view name, ConvLayerOptions options = {},
+           Loc loc = Loc::current());
+
+struct ResBlockOptions {
+  std::int64_t stride = 1;
+  std::int64_t groups = 0;  ///< 0: batch_norm "bn1", "bn2"; else group_norm of so many groups, "norm1", "norm2"
+  bool training = false;    ///< of batch_norm
+  bool trainable = true;
+};
+/// relu(skip(x) + norm(conv(relu(norm(conv(x)))))) with 3x3 convolutions without bias, x [N, C, H, W] -> [N, channels, ...] (He et
+/// al. 2015). Where shape or stride differ the skip is a 1x1 convolution "<name>.downsample.0" and a norm "<name>.downsample.1".
+Value res_block(Value x, std::int64_t channels, std::string_view name, ResBlockOptions options = {}, Loc loc = Loc::current());
+
+struct MultiHeadAttentionOptions {
+  std::int64_t heads = 8;
+  std::int64_t kv_heads = 0;  ///< heads is a multiple of it; 0: heads
+  std::int64_t head_dim = 0;  ///< 0: width / heads
+  bool bias = true;
+  bool causal = false;
+  std::int64_t window = 0;  ///< with causal: keys that a query sees at most; 0: all
+  std::optional<Value> mask = {};  ///< as AttentionOptions
+  std::optional<Value> context = {};  ///< [B, S2, width2] that keys and values come from; unset: x
+  double dropout = 0;  ///< of the result
+  bool training = false;
+  std::optional<Lora> lora = {};
+  bool trainable = true;
+};
+/// x [B, S, width] -> [B, S, width]. Linears "<name>.q_proj", ".k_proj", ".v_proj", ".o_proj".
+Value multi_head_attention(Value x, std::string_view name, MultiHeadAttentionOptions options = {}, Loc loc = Loc::current());
+
+struct TransformerBlockOptions {
+  MultiHeadAttentionOptions attention = {};
+  bool rms = false;             ///< rms_norm instead of layer_norm
+  bool gated = false;           ///< swiglu instead of an mlp with `activation`
+  Activation activation = Activation::Gelu;
+  std::int64_t hidden = 0;      ///< of the feed-forward part; 0: 4 * width
+  double eps = 1e-5;
+  double dropout = 0;           ///< of the results of attention and feed-forward part
+  bool training = false;
+  std::optional<Lora> lora = {};  ///< in every linear; everything else of the block is then frozen
+  bool trainable = true;
+};
+/// Pre-norm: x + attention(norm1(x)), then that + feed-forward(norm2(it)). Layers "<name>.norm1", ".attn", ".norm2", ".mlp"; training,
+/// dropout, lora and trainable of the block count for its attention too.
+Value transformer_block(Value x, std::string_view name, TransformerBlockOptions options = {}, Loc loc = Loc::current());
+
 }  // namespace aeshna::nn

@@ -145,7 +145,34 @@ Value conv(Operand x, Operand w, const ConvOptions& options = {}, std::optional<
 /// + output_padding + 1]; bias [C].
 Value conv_transpose(Operand x, Operand w, const ConvOptions& options = {}, std::optional<Value> bias = std::nullopt);
 
-// ---- pooling
+// ---- pooling over the one or two spatial axes of x [N, C, ...]
+/// One entry per spatial axis; a single entry counts for all of them.
+struct PoolOptions {
+  std::vector<std::int64_t> kernel;
+  std::vector<std::int64_t> stride = {};         ///< empty: the kernel
+  std::vector<std::int64_t> padding = {};        ///< before the data, and behind them unless padding_after is given; at most half of the
+                                                 ///< kernel's span
+  std::vector<std::int64_t> padding_after = {};
+  std::vector<std::int64_t> dilation = {};       ///< empty: 1
+  bool ceil_mode = false;                        ///< a last window that is only partly there counts, if it starts before the end of x
+  bool count_include_pad = true;                 ///< avg_pool: padding counts in the divisor (what ceil_mode adds never does)
+};
+/// Padding never wins; NaN does. The gradient goes to the first of equal values in row-major order. A kernel larger than the padded
+/// input, or padding of more than half a kernel, is an error.
+Value max_pool(Operand x, const PoolOptions& options);
+struct MaxPoolResult {
+  Value values;
+  Value indices;  ///< i32: the linear index of each value in the spatial axes of x
+};
+MaxPoolResult max_pool_with_indices(Operand x, const PoolOptions& options);
+Value avg_pool(Operand x, const PoolOptions& options);
+/// [N, C, ...] -> [N, C, 1...]
+Value global_max_pool(Operand x);
+Value global_avg_pool(Operand x);
+/// Windows from floor(i n / out) to ceil((i + 1) n / out) of an axis of n, as in PyTorch; a single entry counts for all axes. Max: the
+/// result's extents must divide x's.
+Value adaptive_max_pool(Operand x, const std::vector<std::int64_t>& out);
+Value adaptive_avg_pool(Operand x, const std::vector<std::int64_t>& out);
 
 // ---- resizing
 enum class ResizeMode : std::uint8_t { Nearest, Linear, Cubic };

@@ -78,6 +78,7 @@ class Fuser {
                           (movable ? !fusion_ : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n) || only_gathered(n))));
       state_.transparent[n] = !stored;
     }
+    state_.find_readers();
     for (NodeId n = 0; n < count; ++n) {
       const Node& node = graph_.node(n);
       const OpKind kind = node.op->kind;
@@ -201,7 +202,7 @@ class Fuser {
   std::vector<int> consumers(int id) const {
     std::vector<int> found;
     for (const NodeId n : state_.clusters[static_cast<std::size_t>(id)]) {
-      for (const NodeId user : state_.real_users(n)) {
+      for (const NodeId user : state_.readers[n]) {
         const int c = state_.cluster_of[user];
         if (c != FusionState::kNone && c != id && std::ranges::find(found, c) == found.end()) found.push_back(c);
       }
@@ -213,8 +214,11 @@ class Fuser {
   bool path_around(int from, int to) const {
     std::vector<bool> seen(state_.clusters.size(), false);
     std::vector<int> stack;
+    // Nodes are in topological order: what begins behind the end of `to` does not lead there.
+    const NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
+    const auto before = [&](int c) { return state_.clusters[static_cast<std::size_t>(c)].front() < last; };
     for (const int c : consumers(from)) {
-      if (c != to) stack.push_back(c);
+      if (c != to && before(c)) stack.push_back(c);
     }
     while (!stack.empty()) {
       const int c = stack.back();
@@ -223,7 +227,7 @@ class Fuser {
       seen[static_cast<std::size_t>(c)] = true;
       for (const int next : consumers(c)) {
         if (next == to) return true;
-        if (!seen[static_cast<std::size_t>(next)]) stack.push_back(next);
+        if (!seen[static_cast<std::size_t>(next)] && before(next)) stack.push_back(next);
       }
     }
     return false;
@@ -324,7 +328,7 @@ class Fuser {
       if (node.op->kind != OpKind::Pointwise && node.op->kind != OpKind::Gather) return false;
       cost += node.op->pointwise.cost;
       if (state_.external[n] || state_.storage[n].node != n) return false;
-      for (const NodeId user : state_.real_users(n)) {
+      for (const NodeId user : state_.readers[n]) {
         if (state_.cluster_of[user] != source && state_.cluster_of[user] != product) return false;
       }
     }
@@ -364,12 +368,12 @@ class Fuser {
     // Into a product whose value is stored anyway, a value that only reductions read (x * x before a sum) would be stored
     // once more: it is better computed by its reader.
     if (has_kind(source, OpKind::Product)) {
-      const auto users = state_.real_users(n);
+      const auto& users = state_.readers[n];
       const bool for_reductions = !state_.external[n] && !users.empty() && std::ranges::all_of(users, [&](NodeId user) {
         return graph_.node(user).op->kind == OpKind::Reduce;
       });
       const bool stored_anyway = std::ranges::all_of(nodes, [&](NodeId m) {
-        const auto m_users = state_.real_users(m);
+        const auto& m_users = state_.readers[m];
         if (std::ranges::find(m_users, n) == m_users.end()) return true;
         return state_.external[m] || std::ranges::any_of(m_users, [&](NodeId user) {
                  return user != n && state_.cluster_of[user] != source;

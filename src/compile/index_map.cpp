@@ -146,6 +146,15 @@ std::optional<IndexMap> map_reshape(const IndexMap& result, const Shape& result_
       linear.offset += e.offset * stride;
       stride *= result_shape[d];
     }
+    // Dimensions that run backwards are counted from their other end meanwhile.
+    std::vector<bool> backwards(space_rank, false);
+    for (std::size_t j = 0; j < space_rank; ++j) {
+      std::int64_t& c = linear.coefficient[j];
+      if (c >= 0) continue;
+      backwards[j] = true;
+      linear.offset += c * std::max<std::int64_t>(extents[j] - 1, 0);
+      c = -c;
+    }
     // Cut into source axes, innermost first: the terms below the axis' upper bound belong to it.
     std::int64_t axis_stride = 1;
     for (int d = s_end - 1; d >= s; --d) {
@@ -157,7 +166,7 @@ std::optional<IndexMap> map_reshape(const IndexMap& result, const Shape& result_
         const std::int64_t c = linear.coefficient[j];
         if (c == 0) continue;
         if (!outermost && c % upper == 0) continue;  // belongs to an outer axis
-        if (c < 0 || c % axis_stride != 0) return std::nullopt;
+        if (c % axis_stride != 0) return std::nullopt;
         if (!outermost && c * (extents[j] - 1) >= upper) {
           // One dimension of the space runs over several source axes: splitting it there helps when it divides.
           if (upper % c == 0 && extents[j] % (upper / c) == 0 && upper / c > 1 && upper / c < extents[j]) {
@@ -175,6 +184,11 @@ std::optional<IndexMap> map_reshape(const IndexMap& result, const Shape& result_
       if (share % axis_stride != 0) return std::nullopt;
       if (!outermost && share + reach >= upper) return std::nullopt;
       axis.offset = share / axis_stride;
+      for (std::size_t j = 0; j < space_rank; ++j) {
+        if (!backwards[j] || axis.coefficient[j] == 0) continue;
+        axis.offset += axis.coefficient[j] * std::max<std::int64_t>(extents[j] - 1, 0);
+        axis.coefficient[j] = -axis.coefficient[j];
+      }
       linear.offset -= share;
       axis_stride = upper;
     }

@@ -24,23 +24,26 @@ bool FusionState::is_literal(NodeId id) const {
   return std::equal(bytes.begin() + static_cast<std::ptrdiff_t>(size), bytes.end(), bytes.begin());
 }
 
-std::vector<NodeId> FusionState::real_users(NodeId node) const {
-  std::vector<NodeId> found, stack(users[node]);
-  while (!stack.empty()) {
-    const NodeId user = stack.back();
-    stack.pop_back();
-    if (transparent[user]) {
-      stack.insert(stack.end(), users[user].begin(), users[user].end());
-    } else if (std::ranges::find(found, user) == found.end()) {
-      found.push_back(user);
+void FusionState::find_readers() {
+  readers.assign(users.size(), {});
+  for (NodeId node = static_cast<NodeId>(users.size()); node-- > 0;) {  // users first
+    auto& found = readers[node];
+    const auto add = [&](NodeId reader) {
+      if (std::ranges::find(found, reader) == found.end()) found.push_back(reader);
+    };
+    for (const NodeId user : users[node]) {
+      if (!transparent[user]) {
+        add(user);
+      } else {
+        for (const NodeId reader : readers[user]) add(reader);
+      }
     }
   }
-  return found;
 }
 
 bool FusionState::escapes(NodeId node) const {
   if (external[node] || storage[node].node != node) return true;
-  return std::ranges::any_of(real_users(node), [&](NodeId user) { return cluster_of[user] != cluster_of[node]; });
+  return std::ranges::any_of(readers[node], [&](NodeId user) { return cluster_of[user] != cluster_of[node]; });
 }
 
 namespace {

@@ -26,8 +26,10 @@ struct FusionState {
   std::vector<std::vector<NodeId>> users;
 
   bool is_literal(NodeId node) const;  ///< constant with equal elements: a number in the text
-  /// Nodes that read `node` from memory or compute with it, looking through transparent nodes.
-  std::vector<NodeId> real_users(NodeId node) const;
+  std::vector<std::vector<NodeId>> readers;  ///< per node: who reads it or computes with it, looking through transparent nodes
+
+  /// Fills `readers` from `users` and `transparent`.
+  void find_readers();
   /// Whether the node's value must be stored by its cluster.
   bool escapes(NodeId node) const;
 };

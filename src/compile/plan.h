@@ -86,8 +86,8 @@ struct Plan {
   std::vector<StageTime> times;
   std::vector<std::string> notes;  ///< rejected candidates, copies that replace in-place updates
   std::uint32_t barrier_groups = 0;
-  /// What each check is about, with its source line; word 1 of the state and output "aeshna.status" (i32[2]) is an index into
-  /// this list, word 0 the ErrorCode (0: no check has failed). See compile/reserved.h.
+  /// What each check is about, with its source line; word 1 of the state and output "aeshna.status" (i32[2]) is a number in this
+  /// list, from 1, word 0 the ErrorCode (both 0: no check has failed). See compile/reserved.h.
   std::vector<std::string> checks;
 };
 

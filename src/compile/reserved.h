@@ -19,7 +19,7 @@ inline constexpr std::string_view micro_step =
     "aeshna.micro_step";  ///< u32 rank 0, only with random ops and accumulate > 1
 inline constexpr std::string_view bad =
     "aeshna.bad";  ///< i32 rank 0: first failed check of this update's micro-steps, plus 1; 0: none
-/// i32[2], state and output: {ErrorCode, index into Plan.checks} of the first failed check since the host last wrote zeros
+/// i32[2], state and output: {ErrorCode, number in Plan.checks from 1} of the first failed check since the host last wrote zeros
 /// to the state; {0, 0}: none. Sticky, so that no error is lost when several steps are in flight.
 inline constexpr std::string_view status = "aeshna.status";
 

@@ -56,22 +56,20 @@ class StatusBuilder {
     return equal(micro, 0);
   }
 
-  /// i32[2] {code, index} of a word.
+  /// i32[2] {code, number} of a word; both are zero while no check has failed, so that each is updated from its own old value.
   Value pair(Value word) const {
     Value code = select(equal(word, 0), integer(0), integer(static_cast<int>(ErrorCode::NonFinite)));
     for (std::size_t i = 0; i < checks_.size(); ++i) {
       if (checks_[i].code == ErrorCode::NonFinite) continue;
       code = select(equal(word, integer(i + 1)), integer(static_cast<int>(checks_[i].code)), code);
     }
-    const Value index = maximum(word - 1, 0);
-    return select(equal(iota(target_, {2}, 0), 0), code, index);
+    return select(equal(iota(target_, {2}, 0), 0), code, word);
   }
 
   /// The state and output `aeshna.status`: the first failure since the host last cleared it.
   void store(Value word) {
     const Value state = target_.state(reserved::status, {2}, DType::i32, Init::zeros());
-    const Value old_code = slice(state, {0}, {0}, {1});
-    const Value next = select(not_equal(old_code, 0), state, pair(word));
+    const Value next = select(not_equal(state, 0), state, pair(word));
     target_.assign(state, next);
     target_.output(reserved::status, next);
   }

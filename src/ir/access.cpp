@@ -68,6 +68,29 @@ std::optional<Reach> reach(const Access& access, std::span<const std::int64_t> s
     if (guard.terms.size() == 1 && guard.terms[0].coefficient == 1 && guard.terms[0].dim < at.size())
       narrow(at[guard.terms[0].dim], guard.low, guard.high - 1);
   }
+  // A sum within bounds bounds each of its terms, given the least and the most of the others.
+  for (const Access::Guard& guard : access.guards) {
+    if (!std::ranges::all_of(guard.terms, [&](const auto& term) { return term.coefficient != 0 && term.dim < at.size(); })) continue;
+    for (const auto& term : guard.terms) {
+      std::int64_t least = 0, most = 0;
+      for (const auto& other : guard.terms) {
+        if (&other == &term) continue;
+        const std::int64_t first = at[other.dim].first * other.coefficient, last = at[other.dim].last * other.coefficient;
+        least += std::min(first, last);
+        most += std::max(first, last);
+      }
+      // low <= coefficient * x + others < high for some others: coefficient * x in [from, to]
+      const std::int64_t from = guard.low - most, to = guard.high - 1 - least, c = term.coefficient;
+      const auto floor_div = [](std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); };
+      const auto ceil_of = [&](std::int64_t a, std::int64_t b) { return -floor_div(-a, b); };
+      if (c > 0) {
+        narrow(at[term.dim], ceil_of(from, c), floor_div(to, c));
+      } else {
+        narrow(at[term.dim], ceil_of(to, c), floor_div(from, c));
+      }
+      if (at[term.dim].first > at[term.dim].last) return std::nullopt;
+    }
+  }
   if (std::ranges::any_of(at, [](const Range& range) { return range.first > range.last; })) return std::nullopt;
 
   Reach result{access.offset, access.offset};

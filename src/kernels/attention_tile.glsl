@@ -55,17 +55,21 @@ uint column_of(uint thread) {
 // A tile of N rows from row ROW0 at word FIRST; ELEMENT(r) is where row r starts; rows from LIMIT (> 0) on are zero. SWIZZLED(r):
 // what row r of the tile is swizzled by. All loads of a turn are under way before the first store.
 #define PER_TURN(N) ((N) * D4 < 8 * THREADS ? ((N) * D4 + THREADS - 1) / THREADS : 8)
+#define EVEN_TURNS(N) ((N) * D4 % (PER_TURN(N) * THREADS) == 0)
 #define LOAD_TILE(FIRST, N, FETCH, ELEMENT, ROW0, LIMIT, SWIZZLED)                                    \
   for (uint e0 = thread; e0 < (N) * D4; e0 += PER_TURN(N) * THREADS) {                                \
     vec4 item[PER_TURN(N)];                                                                           \
     [[unroll]] for (uint turn = 0; turn < PER_TURN(N); ++turn) {                                      \
-      const uint e = min(e0 + turn * THREADS, (N) * D4 - 1), r = (ROW0) + e / D4;                     \
+      const uint word = e0 + turn * THREADS, e = EVEN_TURNS(N) ? word : min(word, (N) * D4 - 1);      \
+      const uint r = (ROW0) + e / D4;                                                                 \
       const vec4 value = FETCH(ELEMENT(min(r, (LIMIT) - 1)), e % D4);                                 \
       item[turn] = r < (LIMIT) ? value : vec4(0.0);                                                   \
     }                                                                                                 \
     [[unroll]] for (uint turn = 0; turn < PER_TURN(N); ++turn) {                                      \
       const uint e = e0 + turn * THREADS, r = e / D4;                                                 \
-      if (e < (N) * D4) tile[(FIRST) + r * D4 + ((e % D4) ^ (SWIZZLED(r) & SWIZZLE))] = item[turn];   \
+      if (EVEN_TURNS(N) || e < (N) * D4) {                                                            \
+        tile[(FIRST) + r * D4 + ((e % D4) ^ (SWIZZLED(r) & SWIZZLE))] = item[turn];                   \
+      }                                                                                               \
     }                                                                                                 \
   }
 #define BY_ROW(r) ((r) % TR)

@@ -100,24 +100,27 @@ struct Work {
 
 // ---- The model. Cycles of one multiprocessor, as in lower_matmul.cpp.
 
-constexpr double kLaunch = 1800;  ///< first loads, index arithmetic, results of a workgroup
-constexpr double kTile = 900;     ///< what a tile does not hide when alone: loads, barriers, latencies
-constexpr double kSplitTail = 1500, kPartTail = 60;  ///< counter and flush of a split; each part's sums
+constexpr double kLaunch = 1800;     ///< first loads, index arithmetic of a workgroup
+constexpr double kTile = 900;        ///< what a tile does not hide when alone: loads, barriers, latencies
+constexpr double kCacheBytes = 20;   ///< bytes per cycle from the last-level cache
+constexpr double kStoreBytes = 9;    ///< bytes of results per cycle
+constexpr double kSplitTail = 2000;  ///< counter and flush of a split
+constexpr double kTailBytes = 29;    ///< bytes per cycle that one workgroup reads alone
 
 double cycles(const Work& w, const Caps& caps, const AttentionVariant& v, std::uint32_t parts, bool pack) {
   const double units = std::max(1u, caps.compute_units);
   const double warps = std::ceil(v.threads() / 32.0), rm = v.rows_per_thread(), columns = 4.0 * v.tc;
   const double d4 = static_cast<double>(w.d4), dn = std::ceil(d4 / v.tc);
-  const double sums = w.role == Role::Dkv ? 2 : 1;
+  const double sums = w.role == Role::Dkv ? 2 : 1, row_products = w.role == Role::Forward ? 1 : 2;
 
-  // A tile: products, the arithmetic of the weights, and reads of shared memory (2 cycles for a warp's vec4).
-  const double row_products = w.role == Role::Forward ? 1 : 2;
+  // A tile, when many are under way: products, the arithmetic of the weights, reads of shared memory (2 cycles for a warp's vec4).
   const double multiply = warps * rm * 16 * (row_products * d4 + sums * v.tc * dn) / 4;
   const double weigh = warps * rm * 4 * 14 / 4;
   const double shared = warps * 2 * (row_products * d4 * (4 + rm) + sums * v.tc * (rm + 4 * dn));
-  const double traffic = 2 * columns * d4 * 16 / 20;
+  const double traffic = 2 * columns * d4 * 16 / kCacheBytes;
   const double busy = std::max({multiply + weigh, shared, traffic}) + 0.15 * std::min(multiply + weigh, shared);
-  const double alone = rm * 16 * (row_products * d4 + sums * v.tc * dn) * 1.2 + rm * 4 * 14 + kTile;
+  // The same when its workgroup is alone: one warp for each scheduler at best.
+  const double alone = std::max(1.0, warps / 4) * (rm * 16 * (row_products * d4 + sums * v.tc * dn) * 1.2 + rm * 4 * 14) + kTile;
 
   const double registers = 4 * rm * row_products + 4 * rm * dn * sums + 4 * rm + 80;
   const double by_registers = std::floor(65536 / (std::min(registers, 255.0) * 32 * warps));
@@ -129,14 +132,14 @@ double cycles(const Work& w, const Caps& caps, const AttentionVariant& v, std::u
   const double groups = static_cast<double>(w.outer(pack)) * static_cast<double>(blocks) * parts;
   const double tiles = static_cast<double>(ceil_div(w.columns(), std::int64_t{4} * v.tc));
   const double mean = std::max(1.0, tiles * w.visible() / parts), longest = std::max(1.0, std::ceil(tiles / parts));
-  const double full = std::floor(groups / (units * most_resident));
-  const double rest = std::ceil((groups - full * units * most_resident) / units);
-  double total = 0;
-  if (full > 0) total += full * (mean * std::max(most_resident * busy, alone) + kLaunch);
-  // The longest ones start first, so that the last round is an ordinary one unless it is the only one.
-  if (rest > 0) total += (full > 0 ? mean : longest) * std::max(rest * busy, alone) + kLaunch;
-  total *= spill;
-  if (parts > 1) total += kSplitTail + parts * kPartTail * rm * dn * sums;
+  const double resident = std::min(most_resident, std::ceil(groups / units));
+  const double rounds = groups / (units * resident);
+  // Workgroups start as others end, the longest first: a last round costs about half of what it leaves idle.
+  const double turns = rounds <= 1 ? 1 : (rounds + std::ceil(rounds)) / 2;
+  const double result_bytes = v.br * d4 * 16 * sums;
+  const double store = result_bytes / kStoreBytes;
+  double total = turns * (std::max(resident * mean * busy, (rounds <= 1 ? longest : mean) * alone) * spill + kLaunch + resident * store);
+  if (parts > 1) total += kSplitTail + (parts + 1) * result_bytes / kTailBytes;
   return total;
 }
 

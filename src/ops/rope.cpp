@@ -101,22 +101,24 @@ void eval(const EvalContext& ctx) {
   }
 }
 
-/// Constant tables [positions, pairs] of cosines and [positions, rotated elements] of sines with the sign of their element.
-std::pair<Expr, Expr> tables(const BuildContext& c, const Rotation& r, std::int64_t first, std::int64_t count) {
-  const std::int64_t pairs = r.pairs();
-  std::vector<double> cosines(static_cast<std::size_t>(count * pairs)), sines(cosines.size() * 2);
+/// Constant tables [positions, pairs] of cosines (twice side by side, if asked for) and [positions, rotated elements] of sines
+/// with the sign of their element.
+std::pair<Expr, Expr> tables(const BuildContext& c, const Rotation& r, std::int64_t first, std::int64_t count, bool twice) {
+  const std::int64_t pairs = r.pairs(), width = twice ? 2 * pairs : pairs;
+  std::vector<double> cosines(static_cast<std::size_t>(count * width)), sines(static_cast<std::size_t>(count * pairs * 2));
   for (std::int64_t p = 0; p < count; ++p) {
     for (std::int64_t i = 0; i < pairs; ++i) {
-      cosines[static_cast<std::size_t>(p * pairs + i)] = r.cosine(first + p, i);
+      cosines[static_cast<std::size_t>(p * width + i)] = r.cosine(first + p, i);
+      if (twice) cosines[static_cast<std::size_t>(p * width + pairs + i)] = r.cosine(first + p, i);
       const double s = r.sine(first + p, i);
       sines[static_cast<std::size_t>(p * 2 * pairs + (r.interleaved ? 2 * i : i))] = -s;
       sines[static_cast<std::size_t>(p * 2 * pairs + (r.interleaved ? 2 * i + 1 : i + pairs))] = s;
     }
   }
-  const auto constant = [&](std::int64_t width, const std::vector<double>& values) {
-    return Expr(c, c.add("constant", {}, {{"value", Literal::from_doubles(f32_type({count, width}), values)}}));
+  const auto constant = [&](std::int64_t columns, const std::vector<double>& values) {
+    return Expr(c, c.add("constant", {}, {{"value", Literal::from_doubles(f32_type({count, columns}), values)}}));
   };
-  return {constant(pairs, cosines), constant(2 * pairs, sines)};
+  return {constant(width, cosines), constant(2 * pairs, sines)};
 }
 
 std::vector<Value> expand_rope(const BuildContext& c, std::span<const Value> in) {
@@ -127,29 +129,39 @@ std::vector<Value> expand_rope(const BuildContext& c, std::span<const Value> in)
   const std::int64_t rows = shape[rank - 2], width = shape[rank - 1], pairs = r.pairs(), rotated = 2 * pairs;
   if (shape.elements() == 0) return {in[0]};
 
-  // Tables over [1..., rows, pairs as an axis pair]: with a batch of positions, [B, 1..., rows, ...].
-  auto [cosine, sine] = tables(c, r, in.size() == 2 ? 0 : r.offset, in.size() == 2 ? r.max_positions : rows);
-  Ints lead(static_cast<std::size_t>(rank - 2), 1);
+  const bool part = rotated < width;
+  auto [cosine, sine] = tables(c, r, in.size() == 2 ? 0 : r.offset, in.size() == 2 ? r.max_positions : rows, part && !r.interleaved);
+  Ints lead(static_cast<std::size_t>(rank - 2), 1);  // the tables' outer axes
   if (in.size() == 2) {
     const Expr positions(c, in[1]);
     cosine = apply("gather", {cosine, positions}, {{"axis", std::int64_t{0}}});
     sine = apply("gather", {sine, positions}, {{"axis", std::int64_t{0}}});
     if (in[1].shape().rank() == 2) lead[0] = shape[0];
   }
+  const auto last = static_cast<std::size_t>(rank - 1);
+  const auto joined = [&](const Expr& a, const Expr& b) { return apply("concat", {a, b}, {{"axis", std::int64_t{rank - 1}}}); };
+
+  if (part && !r.interleaved) {  // no reshapes: one index map for each operand
+    Ints dims = lead;
+    dims.insert(dims.end(), {rows, rotated});
+    const Expr first = slice_axis(x, last, 0, pairs), second = slice_axis(x, last, pairs, rotated);
+    const Expr turned = slice_axis(x, last, 0, rotated) * reshape_to(cosine, Shape(dims)) + joined(second, first) * reshape_to(sine, Shape(dims));
+    return {joined(turned, slice_axis(x, last, rotated, width)).value};
+  }
+
+  // An axis of pairs, along which a flip swaps.
   const auto over_pairs = [&](Ints dims, std::int64_t in_pair) {
     dims.push_back(rows);
     dims.push_back(r.interleaved ? pairs : in_pair);
     dims.push_back(r.interleaved ? in_pair : pairs);
     return Shape(dims);
   };
-  Ints outer(shape.begin(), shape.begin() + (rank - 2));
-  const Expr pair_wise = reshape_to(rotated == width ? x : slice_axis(x, static_cast<std::size_t>(rank - 1), 0, rotated), over_pairs(outer, 2));
+  const Ints outer(shape.begin(), shape.begin() + (rank - 2));
+  const Expr pair_wise = reshape_to(part ? slice_axis(x, last, 0, rotated) : x, over_pairs(outer, 2));
   const Expr swapped = apply("flip", {pair_wise}, {{"axes", Ints{r.interleaved ? rank : rank - 1}}});
   const Expr turned = reshape_to(pair_wise * reshape_to(cosine, over_pairs(lead, 1)) + swapped * reshape_to(sine, over_pairs(lead, 2)),
                                  shape.with(rank - 1, rotated));
-  if (rotated == width) return {turned.value};
-  const Expr rest = slice_axis(x, static_cast<std::size_t>(rank - 1), rotated, width);
-  return {apply("concat", {turned, rest}, {{"axis", std::int64_t{rank - 1}}}).value};
+  return {(part ? joined(turned, slice_axis(x, last, rotated, width)) : turned).value};
 }
 
 /// The rotation by the opposite angles.
@@ -181,7 +193,15 @@ std::vector<OpCase> cases() {
   };
   std::vector<OpCase> cases = {one({2, 3, 5, 8}, 4, false),      one({2, 3, 5, 8}, 4, true), one({7, 10}, 5, false, 1000),
                                one({3, 4, 7}, 2, false, 3, 1.5), one({3, 4, 7}, 2, true),    one({1, 2}, 1, true, -4),
-                               one({0, 4, 8}, 4, false)};
+                               one({0, 4, 8}, 4, false),      one({2, 5, 12}, 4, false)};
+  const auto at = [&](OpCase c, Shape shape, std::vector<double> positions) {
+    c.inputs.push_back({DType::i32, shape});
+    c.attrs.set("max_positions", std::int64_t{40});
+    c.values = {{}, std::move(positions)};
+    return c;
+  };
+  cases.push_back(at(one({2, 3, 4, 8}, 4, false), {4}, {0, 39, 7, 2}));
+  cases.push_back(at(one({3, 2, 4, 8}, 3, true), {3, 4}, {0, 39, 7, 2, 5, 5, 11, 1, 38, 0}));
   return cases;
 }
 

@@ -34,11 +34,11 @@ void Session::Impl::retire(Slot& slot) {
   device().wait(slot.ticket);
   slot.pending = last_bad = false;
   if (!slot.status) return;
-  std::int32_t result[2];  // {ErrorCode, index into Plan.checks}
+  std::int32_t result[2];  // {ErrorCode, number of the check from 1}
   std::memcpy(result, words(*slot.readback, outputs[*slot.status].readback.value()), sizeof result);
   last_bad = result[0] != 0;
   // The status stays until it is cleared: only the first bad step is known.
-  if (last_bad && !bad) bad = BadStep{slot.pass, slot.number, result[0], result[1]};
+  if (last_bad && !bad) bad = BadStep{slot.pass, slot.number, result[0], result[1] - 1};
 }
 
 void Session::Impl::retire_all() {

@@ -240,7 +240,7 @@ TEST(Training, ABadStepChangesNothingAndSaysWhy) {
   }
   ASSERT_EQ(t.checks.size(), 2u);
   EXPECT_EQ(result.outputs.at("aeshna.status").data,
-            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
+            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 1}));
   EXPECT_NE(t.checks[0].find("loss 'loss' ("), std::string::npos) << t.checks[0];
   EXPECT_NE(t.checks[1].find("gradient norm ("), std::string::npos) << t.checks[1];
 
@@ -248,7 +248,7 @@ TEST(Training, ABadStepChangesNothingAndSaysWhy) {
   t.leaves.at("x") = before.at("x");
   result = t.step();
   EXPECT_EQ(result.outputs.at("aeshna.status").data,
-            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 0}));
+            std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 1}));
   EXPECT_EQ(t["aeshna.step"][0], 2);
   EXPECT_FALSE(test::identical(t.leaves.at("w"), before.at("w")));
   EXPECT_FALSE(test::identical(t.leaves.at("running"), before.at("running")));

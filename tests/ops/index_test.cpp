@@ -8,6 +8,7 @@
 #include "aeshna/session.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "ir/interpreter.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -153,6 +154,33 @@ TEST(Scatter, TheMethodIsChosenBySize) {
   const auto radix = ops_after_expansion(151936, 100000, 8);
   EXPECT_EQ(std::ranges::count(radix, "radix_move"), 5);  // 18 bits
   EXPECT_EQ(radix.back(), "scatter_joins");
+}
+
+/// Sizes at which the methods are chosen by themselves, with ids that are spread, skewed or all equal.
+TEST(ScatterDevice, ManyIdsGiveWhatTheInterpreterGives) {
+  AESHNA_NEED_DEVICE();
+  struct Case {
+    std::int64_t rows, ids, columns;
+    int every;  // every so many ids are 7
+  };
+  for (const Case& c : {Case{2000, 3000, 8, 1000000}, Case{2000, 3000, 3, 2}, Case{3000, 20001, 4, 3}, Case{900, 17000, 1, 1}}) {
+    SCOPED_TRACE(std::format("{} ids, every {} equal", c.ids, c.every));
+    Graph g;
+    const Value table = g.input("table", {c.rows, c.columns}), ids = g.input("ids", {c.ids}, DType::i32);
+    const Value u = g.input("u", {c.ids, c.columns});
+    g.output("gradient", gradients(sum(embedding(table, ids) * u), {table})[0]);
+    HostTensor i(TensorType{DType::i32, {c.ids}}), w(u.type()), t(table.type());
+    for (std::size_t k = 0; k < i.data.size(); ++k) {
+      i.data[k] = k % static_cast<std::size_t>(c.every) == 0 ? 7 : static_cast<double>(k * 7919 % static_cast<std::size_t>(c.rows));
+    }
+    for (std::size_t k = 0; k < w.data.size(); ++k) w.data[k] = static_cast<double>(k * 37 % 64) / 64 - 0.25;  // sums are exact
+    const TensorMap data = {{"table", t}, {"ids", i}, {"u", w}};
+    Session session = compile(g, Weights(*test_device().device), {.mode = Mode::Inference});
+    for (const auto& [name, value] : data) session.set(name, Literal::from_doubles(value.type, value.data));
+    session.step();
+    session.wait();
+    EXPECT_EQ(session.read_literal("gradient").to_doubles(), interpret(g, data).outputs.at("gradient").data);
+  }
 }
 
 }  // namespace

@@ -68,7 +68,9 @@ TEST(Resize, GradientOfLinearIsItsTranspose) {
 }
 
 std::vector<FusedKernel> kernels_of(const Graph& g) {
-  return fuse(*rewrite(*merge_common(*expand_composites(g)), false), Caps{}, true);
+  Caps caps;
+  caps.max_storage_buffers = 16;  // two tables for each tap of each axis: they are constants
+  return fuse(*rewrite(*merge_common(*expand_composites(g)), false), caps, true);
 }
 
 TEST(Resize, ValueIsOneKernelAndWholeFactorsAreFree) {

@@ -99,12 +99,54 @@ TEST(Rope, ErrorsNameTheAttributeAndLine) {
 }
 
 TEST(RopePlan, IsOneKernelEachWay) {
+  for (const std::int64_t rotary_dim : {0, 8}) {
+    for (const bool interleaved : {false, true}) {
+      Graph g;
+      const Value x = g.input("x", {1, 2, 16, 16}), y = g.input("y", {1, 2, 16, 16});
+      const Value turned = rope(x, {.interleaved = interleaved, .rotary_dim = rotary_dim});
+      g.output("turned", turned);
+      g.output("gradient", gradients(sum(turned * y), {x})[0]);
+      const Plan plan = compile_plan(g, {}, Caps{});
+      if (interleaved && rotary_dim != 0) {  // needs an index map that no one index map is: two of them each way
+        EXPECT_LE(plan.steps.size(), 4u) << print_plan(plan);
+        continue;
+      }
+      EXPECT_LE(plan.steps.size(), 2u) << print_plan(plan);
+      if (!interleaved) {
+        EXPECT_TRUE(print_plan(plan).contains("vec4")) << print_plan(plan);
+      }
+    }
+  }
+}
+
+TEST(RopeDevice, PositionsFromAnInput) {
+  AESHNA_NEED_DEVICE();
   Graph g;
-  const Value x = g.parameter("x", {1, 2, 16, 8});
-  const Value y = rope(rope(x), {.interleaved = true});
+  const Value x = g.input("x", {2, 3, 4, 8}), positions = g.input("positions", {2, 4}, DType::i32);
+  const Value y = rope(x, {.positions = positions, .max_positions = 50});
   g.output("y", y);
-  const Plan plan = compile_plan(g, {}, Caps{});
-  EXPECT_EQ(plan.steps.size(), 1u) << print_plan(plan);
+  const HostTensor in = numbered({2, 3, 4, 8});
+  Session session = compile(g, Weights(*test_device().device), {});
+  session.set("x", Literal::from_doubles(in.type, in.data));
+  const std::vector<std::int32_t> at = {0, 7, 49, 3, 1, 1, 20, 48};
+  session.set("positions", at);
+  session.step();
+  const auto got = session.read("y");
+  for (std::size_t row = 0; row < 24; ++row) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double angle = at[row / 12 * 4 + row % 4] * std::pow(10000.0, -static_cast<double>(i) / 4);
+      const double a = in.data[row * 8 + i], b = in.data[row * 8 + 4 + i];
+      EXPECT_NEAR(got[row * 8 + i], a * std::cos(angle) - b * std::sin(angle), 1e-6);
+      EXPECT_NEAR(got[row * 8 + 4 + i], b * std::cos(angle) + a * std::sin(angle), 1e-6);
+    }
+  }
+  session.set("positions", std::vector<std::int32_t>{0, 7, 50, 3, 1, 1, 20, 48});
+  EXPECT_ERROR(
+      {
+        session.step();
+        session.wait();
+      },
+      ErrorCode::OutOfRange, "a position of rope");
 }
 
 TEST(RopeDevice, DistantPositionsAreExact) {

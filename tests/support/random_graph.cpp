@@ -451,6 +451,41 @@ class Generator {
     keep({attention(q.v, k.v, v.v, options), -m, m});
   }
 
+  void order() {
+    const Item x = float_of_rank(1);
+    const int axis = below(x.v.shape().rank());
+    const std::int64_t count = x.v.shape()[axis];
+    const double m = x.magnitude() * static_cast<double>(std::max<std::int64_t>(count, 1));
+    switch (below(5)) {
+      case 0:
+        return keep({cumsum(x.v, axis, chance(50), chance(50)), -m, m});
+      case 1: {
+        const SortResult sorted = sort(x.v, axis, chance(50));
+        return keep({sorted.values, x.low, x.high});
+      }
+      case 2: {
+        if (count == 0) return;
+        return keep({topk(x.v, 1 + below(static_cast<int>(count)), axis, chance(50)).values, x.low, x.high});
+      }
+      case 3: {
+        const Item rows = new_float({1 + below(2), 1 + below(5), 2 * (1 + below(4))}, chance(50));
+        const double bound = 1.5 * rows.magnitude();
+        return keep({rope(rows.v, {.interleaved = chance(50), .offset = below(9)}), -bound, bound});
+      }
+      default: {
+        const std::int64_t batch = 1 + below(2), heads = 1 + below(2), capacity = 3 + below(4), width = 1 + below(5), count_new = 1 + below(3);
+        const Item cache = new_float({batch, heads, capacity, width}, chance(50)), fresh = new_float({batch, heads, count_new, width}, chance(50));
+        const bool ring = chance(50);
+        const Value position = g_.input(std::format("position{}", leaves_.size()), {batch}, DType::i32);
+        fill(position, 0, static_cast<double>(capacity - count_new));
+        const Value written = cache_write(cache.v, fresh.v, position, ring);
+        const double bound = std::max(cache.magnitude(), fresh.magnitude());
+        keep({written, -bound, bound});
+        if (chance(60)) keep({cache_read(written, position, count_new, ring), -bound, bound});
+      }
+    }
+  }
+
   void view() {
     const Item x = float_of_rank(1);
     if (chance(40)) return keep({flip(x.v, {below(x.v.shape().rank())}), x.low, x.high});
@@ -654,6 +689,10 @@ class Generator {
     if (!options_.random) return;
     const Shape shape = random_shape();
     if (chance(50)) return keep({random_uniform(g_, shape), 0, 1});
+    if (chance(30)) {
+      const Item x = any_float();
+      return keep({dropout(x.v, 0.25, true), std::min(x.low, 0.0) * 4 / 3, std::max(x.high, 0.0) * 4 / 3});
+    }
     const Value normal = random_normal(g_, shape);
     keep({clamp(normal, -3, 3), -3, 3});
   }
@@ -670,7 +709,8 @@ class Generator {
     if (kind < 84) return chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
     if (kind < 94) return chance(20) ? view() : movement();
-    if (kind < 98) return indexing();
+    if (kind < 96) return indexing();
+    if (kind < 98) return order();
     random_numbers();
   }
 
