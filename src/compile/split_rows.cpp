@@ -278,7 +278,7 @@ class RowSplitter {
       split(std::move(kernel));
       return;
     }
-    const std::vector<std::size_t> dims = best_dims(kernel, *worst, touched[*worst]);
+    const std::vector<std::size_t> dims = best_dims(kernel, *worst, bounds);
     if (bounds.part > 0 && split_at_cut(kernel, *worst, bounds, dims)) return;
     std::optional<std::size_t> best = dims.empty() ? std::nullopt : std::optional(dims.front());
     if (!best) best = guarded_dim(kernel, *worst);
@@ -315,14 +315,28 @@ class RowSplitter {
     return kernel.kind == FusedKernel::Kind::Reduction ? kernel.outer_rank : kernel.space.size();
   }
 
-  /// Dimensions whose halves shrink the operand's window, the one that shrinks it most first.
-  static std::vector<std::size_t> best_dims(const FusedKernel& kernel, std::uint32_t operand, const Window& whole) {
+  /// How far the operand's window reaches; of one in parts, the sum over its accesses, which may come to see windows of their own.
+  static std::int64_t extent_of(const FusedKernel& kernel, std::uint32_t operand, const Bounds& bounds) {
+    if (bounds.part == 0) {
+      const Window touched = windows(kernel)[operand];
+      return touched.empty() ? 0 : touched.high - touched.low;
+    }
+    std::int64_t sum = 0;
+    each_access(kernel, [&](const Body& body, std::uint32_t index, const Access& access) {
+      if (index != operand) return;
+      if (const auto touched = reach(access, body_space(kernel, body))) sum += touched->high - touched->low;
+    });
+    return sum;
+  }
+
+  /// Dimensions whose halves shrink that, the one that shrinks it most first.
+  static std::vector<std::size_t> best_dims(const FusedKernel& kernel, std::uint32_t operand, const Bounds& bounds) {
     std::vector<std::pair<std::int64_t, std::size_t>> sizes;
+    const std::int64_t whole = extent_of(kernel, operand, bounds);
     for (std::size_t d = 0; d < candidate_dims(kernel); ++d) {
       if (kernel.space[d] < 2) continue;
-      const Window half = windows(rows_of(kernel, d, 0, kernel.space[d] / 2))[operand];
-      const std::int64_t size = half.empty() ? 0 : half.high - half.low;
-      if (size < whole.high - whole.low) sizes.emplace_back(size, d);
+      const std::int64_t size = extent_of(rows_of(kernel, d, 0, kernel.space[d] / 2), operand, bounds);
+      if (size < whole) sizes.emplace_back(size, d);
     }
     std::ranges::sort(sizes);
     std::vector<std::size_t> dims;
