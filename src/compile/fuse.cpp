@@ -298,7 +298,8 @@ class Fuser {
   bool can_be_split(const FusedKernel& kernel) const {
     if (kernel.kind != FusedKernel::Kind::Reduction) return true;
     for (std::uint32_t i = 0; i < kernel.operands.size(); ++i) {
-      if (device_bytes(kernel.operands[i].dtype, kernel.operands[i].elements) <= caps_.max_storage_range) continue;
+      const KernelOperand& operand = kernel.operands[i];
+      if (operand.part_elements == 0 && device_bytes(operand.dtype, operand.elements) <= caps_.max_storage_range) continue;
       const Access* seen = nullptr;
       for (const Instr& instr : kernel.body.instrs) {
         if (instr.kind != Instr::Kind::Load || instr.operand != i) continue;

@@ -149,6 +149,7 @@ struct Builder {
     operand.value = value;
     operand.dtype = type.dtype;
     operand.elements = type.shape.elements();
+    operand.part_elements = part_elements(type, state.caps);
     operand.written = written;
     kernel.operands.push_back(operand);
     return static_cast<std::uint32_t>(kernel.operands.size() - 1);

@@ -25,13 +25,17 @@ enum class Home : std::uint8_t {
   Counters,   ///< zero before and after every launch
 };
 
+/// A tensor that exceeds Caps.max_buffer_size has several placements, which follow one another: one for each of its parts (see
+/// ir/device_types.h, part_elements). Where a name stands for a placement, it is the first.
 struct Placement {
   Home home = Home::Arena;
   std::string name;         ///< leaf or output name; for arenas the node's name or op, for dumps
   TensorType type;
   std::uint32_t arena = 0;  ///< Arena/Workspace: which arena buffer
   std::uint64_t offset = 0; ///< Arena: bytes into it, a multiple of Caps.storage_alignment
-  std::uint64_t bytes = 0;  ///< on the device (see device_bytes)
+  std::uint64_t bytes = 0;  ///< on the device (see device_bytes), of this part
+  std::uint32_t part = 0;
+  std::uint64_t first_byte = 0;  ///< of the tensor, where this part begins
   std::uint32_t constant = 0;  ///< Constant: index into Plan.constants
   std::uint32_t first_group = 0, last_group = 0;  ///< Arena: barrier groups in which it is live, inclusive
 };

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "compile/stages.h"
+#include "ir/device_types.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 
@@ -127,9 +128,9 @@ class Checker {
 
   Interval interval(const PlanOperand& operand) const {
     const Placement& p = plan_.placements[operand.placement];
-    Space space{p.home, 0, p.name};
+    Space space{p.home, p.part, p.name};
     if (in_arena(p)) space = {Home::Arena, p.arena, ""};
-    if (p.home == Home::Constant) space = {Home::Constant, p.constant, ""};
+    if (p.home == Home::Constant) space = {Home::Constant, p.constant, std::to_string(p.part)};
     if (p.home == Home::Counters) space = {Home::Counters, 0, ""};
     const std::uint64_t begin = p.offset + operand.offset;
     return {space, begin, begin + operand.bytes};
@@ -154,6 +155,7 @@ class Checker {
         if (p.offset % caps_.storage_alignment != 0) found("placement '{}' at byte {} is misaligned", p.name, p.offset);
       }
       if (p.bytes > caps_.max_buffer_size) found("placement '{}' of {} bytes exceeds max_buffer_size", p.name, p.bytes);
+      if (p.home != Home::Workspace && p.home != Home::Counters) part_form(i);
       if (p.home == Home::Counters && p.bytes != plan_.counters * kWord)
         found("the counters' placement has {} bytes for {} counters", p.bytes, plan_.counters);
     }
@@ -166,6 +168,20 @@ class Checker {
         if (placement >= plan_.placements.size()) found("'{}' has no placement", name);
       }
     }
+  }
+
+  /// The parts of a tensor follow one another and are all of it.
+  void part_form(std::size_t i) {
+    const Placement& p = plan_.placements[i];
+    const bool last = i + 1 == plan_.placements.size() || plan_.placements[i + 1].part == 0;
+    const std::uint64_t end = p.first_byte + p.bytes;
+    const auto follows = [&](const Placement& before) {
+      return before.home == p.home && before.name == p.name && before.type == p.type && before.part + 1 == p.part &&
+             before.first_byte + before.bytes == p.first_byte;
+    };
+    const bool joined = p.part == 0 ? p.first_byte == 0 : i > 0 && follows(plan_.placements[i - 1]);
+    if (!joined || (last && end != device_bytes(p.type)))
+      found("placement {} of '{}': its parts are not the whole tensor", p.part, p.name);
   }
 
   void step_form(std::size_t i) {
@@ -347,7 +363,7 @@ class Checker {
       if (p.home != Home::Input && p.home != Home::Parameter && p.home != Home::State) continue;
       const Interval whole = interval({.placement = i, .offset = 0, .bytes = p.bytes});
       const auto [entry, fresh] = memory_.try_emplace(whole.space);
-      if (fresh) entry->second.write(whole.begin, whole.end, leaf_value(p.name), 0);
+      if (fresh) entry->second.write(whole.begin, whole.end, leaf_value(p.name), p.first_byte);
     }
   }
 
@@ -360,7 +376,8 @@ class Checker {
     if (step.kind == PlanStep::Kind::Copy) {
       const Interval from = interval(step.operands[0]), to = interval(step.operands[1]);
       if (is_constant_operand(step.operands[0])) {
-        memory_[to.space].write(to.begin, to.end, constant_value(step.operands[0]), step.operands[0].offset);
+        const std::uint64_t first = plan_.placements[step.operands[0].placement].first_byte + step.operands[0].offset;
+        memory_[to.space].write(to.begin, to.end, constant_value(step.operands[0]), first);
         return;
       }
       const auto pieces = memory_[from.space].between(from.begin, from.end);
@@ -437,10 +454,12 @@ class Checker {
                     ValueId value, const std::string& done) {
     const auto at = names.find(name);
     if (at == names.end()) return found("'{}' has no placement", name);
-    const Interval whole =
-        interval({.placement = at->second, .offset = 0, .bytes = plan_.placements[at->second].bytes});
-    if (!memory_[whole.space].holds(whole.begin, whole.end, canonical(value), 0))
-      found("'{}' does not hold its new value after {}", name, done);
+    for (std::uint32_t i = at->second; i == at->second || (i < plan_.placements.size() && plan_.placements[i].part > 0); ++i) {
+      const Placement& p = plan_.placements[i];
+      const Interval whole = interval({.placement = i, .offset = 0, .bytes = p.bytes});
+      if (!memory_[whole.space].holds(whole.begin, whole.end, canonical(value), p.first_byte))
+        return found("'{}' does not hold its new value after {}", name, done);
+    }
   }
 };
 

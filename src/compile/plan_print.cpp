@@ -113,7 +113,8 @@ class Printer {
                                   ? std::format("{} {} +{}", home_name(p.home), p.arena, p.offset + operand.offset)
                               : operand.offset > 0 ? std::format("{} +{}", home_name(p.home), operand.offset)
                                                    : std::string(home_name(p.home));
-    line("      {} {:<24} {:<24} {:>12} B  {}", access, p.name, p.type.to_string(), operand.bytes, place);
+    line("      {} {:<24} {:<24} {:>12} B  {}{}", access, p.name, p.type.to_string(), operand.bytes, place,
+         p.part > 0 ? std::format(" part {}", p.part) : "");
   }
 
   /// One row per placement; a column stands for one or more barrier groups, '#' where the memory is live.
@@ -142,7 +143,8 @@ class Printer {
     line("\npinned");
     for (const Placement& p : plan_.placements) {
       if (!in_arena(p) && p.home != Home::Counters)
-        line("  {:<10} {:<24} {:<24} {:>12} B", home_name(p.home), p.name, p.type.to_string(), p.bytes);
+        line("  {:<10} {:<24} {:<24} {:>12} B{}", home_name(p.home), p.name, p.type.to_string(), p.bytes,
+             p.part > 0 ? std::format("  part {}", p.part) : "");
     }
     for (const auto& [name, index] : plan_.outputs) {
       if (plan_.placements.at(index).name != name) line("  output '{}' is '{}'", name, plan_.placements[index].name);

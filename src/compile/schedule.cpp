@@ -20,6 +20,7 @@
 #include "base/fail.h"
 #include "compile/memory_plan.h"
 #include "compile/stages.h"
+#include "ir/device_types.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 
@@ -63,6 +64,7 @@ struct Cell {
   TensorType type;
   std::uint64_t bytes = 0;
   std::vector<Use> readers, writers;
+  std::vector<TensorPart> parts;     ///< the buffers it needs; placements and allocations are that many, one after another
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
   bool has_heir = false;             ///< an update takes over its memory, and with it its contents
@@ -110,8 +112,12 @@ class Scheduler {
   // ---- cells and items
 
   std::uint32_t new_cell(std::string name, const TensorType& type) {
-    cells_.push_back(
-        {.name = std::move(name), .type = type, .bytes = device_bytes(type), .readers = {}, .writers = {}});
+    cells_.push_back({.name = std::move(name),
+                      .type = type,
+                      .bytes = device_bytes(type),
+                      .readers = {},
+                      .writers = {},
+                      .parts = tensor_parts(type, c_.caps)});
     return static_cast<std::uint32_t>(cells_.size() - 1);
   }
 
@@ -125,23 +131,36 @@ class Scheduler {
   }
 
   std::uint32_t pin(Home home, const Cell& cell, std::string name) {
-    if (cell.bytes > c_.caps.max_buffer_size) {
-      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs a buffer of {} bytes; max_buffer_size of {} is {}", name,
-           cell.type.to_string(), cell.bytes, c_.caps.device_name, c_.caps.max_buffer_size);
-    }
+    const auto first = static_cast<std::uint32_t>(plan_.placements.size());
     Placement placement;
     placement.home = home;
     placement.name = std::move(name);
     placement.type = cell.type;
-    placement.bytes = cell.bytes;
-    plan_.placements.push_back(std::move(placement));
-    return static_cast<std::uint32_t>(plan_.placements.size() - 1);
+    for (std::uint32_t part = 0; part < cell.parts.size(); ++part) {
+      placement.part = part;
+      placement.first_byte = cell.parts[part].offset;
+      placement.bytes = cell.parts[part].bytes;
+      plan_.placements.push_back(placement);
+    }
+    return first;
+  }
+
+  /// The part of a cell in which all of an access lies.
+  std::uint32_t part_of(const Cell& cell, const Access& access) const {
+    std::uint32_t part = 0;
+    while (part + 1 < cell.parts.size() && access.offset >= cell.parts[part + 1].offset) ++part;
+    if (access.offset + access.bytes > cell.parts[part].offset + cell.parts[part].bytes) {
+      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs {} bytes, of which max_buffer_size of {} allows {}; a kernel sees {} at once",
+           cell.name, cell.type.to_string(), cell.bytes, c_.caps.device_name, c_.caps.max_buffer_size, access.bytes);
+    }
+    return part;
   }
 
   std::uint32_t place_leaf(const Node& node, const Cell& cell) {
     if (is_constant(node)) {
       const std::uint32_t index = pin(Home::Constant, cell, cell.name);
-      plan_.placements[index].constant = static_cast<std::uint32_t>(plan_.constants.size());
+      for (std::size_t part = 0; part < cell.parts.size(); ++part)
+        plan_.placements[index + part].constant = static_cast<std::uint32_t>(plan_.constants.size());
       plan_.constants.push_back(node.attrs.get<Literal>("value"));
       return index;
     }
@@ -227,6 +246,7 @@ class Scheduler {
           fail(ErrorCode::Internal, "schedule: a kernel operand covers bytes {} to {} of '{}', which has {}", a.offset,
                a.offset + a.bytes, cells_[a.cell].name, cells_[a.cell].bytes);
         }
+        part_of(cells_[a.cell], a);
         item.accesses.push_back(a);
       }
       if (fused.call.updated) {
@@ -527,7 +547,8 @@ class Scheduler {
           allocations_[cell.allocation].last = std::max(allocations_[cell.allocation].last, range.last);
         } else {
           // An empty tensor has a place too, so that every placement lies in some arena.
-          cell.allocation = allocate({std::max(range.bytes, kWord), range.first, range.last}, cell.name);
+          cell.allocation = static_cast<std::uint32_t>(allocations_.size());
+          for (const TensorPart& part : cell.parts) allocate({std::max(part.bytes, kWord), range.first, range.last}, cell.name);
         }
         plan_.memory.logical_bytes += align_up(cell.bytes, alignment_);
       }
@@ -544,8 +565,15 @@ class Scheduler {
     plan_.memory.arena_bytes = layout.total();
     for (Cell& cell : cells_) {
       if (cell.placement == kNone && cell.allocation != kNone) {
-        const LiveRange range = lifetime(cell);
-        cell.placement = place_in_arena(Home::Arena, cell.name, cell.type, range, layout.slots[cell.allocation]);
+        cell.placement = static_cast<std::uint32_t>(plan_.placements.size());
+        LiveRange range = lifetime(cell);
+        for (std::uint32_t part = 0; part < cell.parts.size(); ++part) {
+          range.bytes = cell.parts[part].bytes;
+          Placement& placed =
+              plan_.placements[place_in_arena(Home::Arena, cell.name, cell.type, range, layout.slots[cell.allocation + part])];
+          placed.part = part;
+          placed.first_byte = cell.parts[part].offset;
+        }
       }
     }
     for (const std::uint32_t i : by_group) {
@@ -654,12 +682,20 @@ class Scheduler {
       step.kind = item.kind;
       step.segment = item.segment;
       step.group = item.group;
+      if (item.kind == PlanStep::Kind::Copy) {  // a step for each part: both are cut alike
+        for (std::uint32_t part = 0; part < cells_[item.accesses[0].cell].parts.size(); ++part) {
+          for (const Access& a : item.accesses) {
+            const Cell& cell = cells_[a.cell];
+            step.operands.push_back(bound(a, part, 0, cell.parts.at(part).bytes));
+          }
+          plan_.steps.push_back(step);
+          step.operands.clear();
+        }
+        continue;
+      }
       for (const Access& a : item.accesses) {
-        step.operands.push_back({.placement = cells_[a.cell].placement,
-                                 .offset = a.offset,
-                                 .bytes = a.bytes,
-                                 .read = !a.written,
-                                 .written = a.written});
+        const std::uint32_t part = part_of(cells_[a.cell], a);
+        step.operands.push_back(bound(a, part, a.offset - cells_[a.cell].parts[part].offset, a.bytes));
       }
       if (item.spec != nullptr) {
         step.spec = *item.spec;
@@ -678,6 +714,14 @@ class Scheduler {
       }
       plan_.steps.push_back(std::move(step));
     }
+  }
+
+  PlanOperand bound(const Access& access, std::uint32_t part, std::uint64_t offset, std::uint64_t bytes) const {
+    return {.placement = cells_[access.cell].placement + part,
+            .offset = offset,
+            .bytes = bytes,
+            .read = !access.written,
+            .written = access.written};
   }
 
   /// One placement for the counters of all dispatches; each dispatch has a range of its own.

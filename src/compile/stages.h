@@ -42,8 +42,10 @@ std::shared_ptr<Graph> split_reductions(std::shared_ptr<Graph> graph, const Caps
 std::vector<FusedKernel> fuse(const Graph& graph, const Caps& caps, bool fusion);
 /// A fused kernel as text, for dumps. (print_kernel.cpp)
 std::string print_kernel(const FusedKernel& kernel, const Graph& graph);
-/// One KernelSpec per kernel, the first usable candidate of the anchor's `lower`; kernels whose operands exceed
-/// max_storage_range are split by rows first; what cannot be is Error(LimitExceeded) naming the limit. (select.cpp)
+/// The kernel, or several that do its work, in each of which every operand's window lies in one buffer and within
+/// max_storage_range; where that cannot be, Error(LimitExceeded) naming the limit. (split_rows.cpp)
+std::vector<FusedKernel> split_by_rows(FusedKernel kernel, const Caps& caps);
+/// One KernelSpec per kernel, the first usable candidate of the anchor's `lower`, after split_by_rows. (select.cpp)
 std::vector<std::pair<FusedKernel, KernelSpec>> select(std::vector<FusedKernel> fused, const Caps& caps, bool tiny_tiles,
                                                        std::vector<std::string>& notes);
 /// Order, barrier groups and memory in one go; leaves PlanStep.kernel and push to the stage `plan`. (schedule.cpp, memory_plan.cpp)

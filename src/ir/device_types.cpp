@@ -1,6 +1,9 @@
 // The device forms of tensors.
 #include "ir/device_types.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/checked.h"
 #include "base/fail.h"
 
@@ -55,5 +58,39 @@ std::uint64_t device_bytes(DType dtype, std::int64_t elements) {
 }
 
 std::uint64_t device_bytes(const TensorType& type) { return device_bytes(type.dtype, type.shape.elements()); }
+
+std::int64_t part_elements(const TensorType& type, const Caps& caps) {
+  if (device_bytes(type) <= caps.max_buffer_size) return 0;
+  const DeviceUnit unit = device_unit(type.dtype);
+  const std::uint64_t units = std::min(caps.max_buffer_size, caps.max_storage_range) / unit.bytes;
+  if (units == 0) {
+    fail(ErrorCode::LimitExceeded, "type {}: max_buffer_size of {} is {}, max_storage_range {}", type.to_string(), caps.device_name,
+         caps.max_buffer_size, caps.max_storage_range);
+  }
+  const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(units, INT64_MAX / unit.elements)) * unit.elements;
+  const std::int64_t aligned =
+      std::lcm<std::int64_t>(std::max(caps.storage_alignment, 1u), unit.bytes) / unit.bytes * unit.elements;
+  std::int64_t row = type.shape.elements();
+  for (const std::int64_t extent : type.shape) {
+    row /= extent;
+    if (row > most) continue;
+    const std::int64_t rows = std::lcm<std::int64_t>(row, unit.elements);
+    if (rows > most) continue;
+    const std::int64_t better = std::lcm(rows, aligned);
+    return better <= most ? most / better * better : most / rows * rows;
+  }
+  return most;
+}
+
+std::vector<TensorPart> tensor_parts(const TensorType& type, const Caps& caps) {
+  const std::int64_t elements = type.shape.elements(), part = part_elements(type, caps);
+  if (part == 0) return {{0, elements, 0, device_bytes(type)}};
+  std::vector<TensorPart> parts;
+  for (std::int64_t first = 0; first < elements; first += part) {
+    const std::int64_t count = std::min(part, elements - first);
+    parts.push_back({first, count, device_bytes(type.dtype, first), device_bytes(type.dtype, count)});
+  }
+  return parts;
+}
 
 }  // namespace aeshna

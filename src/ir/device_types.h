@@ -1,8 +1,10 @@
 #pragma once
 // What a tensor is on a device: the dtype that kernels compute with, and how its elements lie in 32-bit words.
 #include <cstdint>
+#include <vector>
 
 #include "aeshna/shape.h"
+#include "base/caps.h"
 #include "base/quant.h"
 
 namespace aeshna {
@@ -23,6 +25,18 @@ DeviceUnit device_unit(DType dtype);
 /// Bytes of `elements` consecutive elements that begin at a unit; whole units.
 std::uint64_t device_bytes(DType dtype, std::int64_t elements);
 std::uint64_t device_bytes(const TensorType& type);
+
+/// A tensor that exceeds Caps.max_buffer_size lies in several buffers, its parts: this many elements in each but the last, which
+/// one descriptor covers. 0 where one buffer holds it. Parts are whole rows, of the outermost axes that allow it, and multiples of
+/// Caps.storage_alignment where such rows fit; always whole units. Throws Error(LimitExceeded) where not even a unit fits.
+std::int64_t part_elements(const TensorType& type, const Caps& caps);
+
+struct TensorPart {
+  std::int64_t first = 0, count = 0;  ///< elements
+  std::uint64_t offset = 0, bytes = 0;  ///< in the tensor's device form
+};
+/// All parts; one (of no elements, perhaps) where one buffer holds the tensor.
+std::vector<TensorPart> tensor_parts(const TensorType& type, const Caps& caps);
 
 /// On the device, for estimates.
 inline double bytes_per_element(DType dtype) {

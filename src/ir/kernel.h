@@ -92,6 +92,7 @@ struct KernelOperand {
   ValueId value;       ///< the graph value (for stores: the result it materialises)
   DType dtype;         ///< of the logical tensor
   std::int64_t elements = 0;       ///< of the window that this kernel touches
+  std::int64_t part_elements = 0;  ///< of each buffer, where the tensor needs several (ir/device_types.h); else 0
   std::int64_t first_element = 0;  ///< where the window starts in the tensor (row splits; else 0); accesses count from here
   bool written = false;
   /// Written over the memory of this read operand if the planner agrees (same index map everywhere): in-place update.

@@ -25,7 +25,7 @@ BatchFeeder::BatchFeeder(Session& session, const Dataset& data) : session_(sessi
     const auto columns = data.columns();
     const auto column = std::ranges::find(columns, input.name, &Dataset::Column::name);
     if (column == columns.end()) {
-      if (!input.set && input.buffer) {
+      if (!input.set && !input.buffers.empty()) {
         fail(ErrorCode::NotFound, "input '{}' {} has neither a column in the dataset nor a value", input.name,
              input.type.to_string());
       }

@@ -58,10 +58,10 @@ std::string Session::Impl::diagnose() {
       if (seen == seen_by_bad.end())
         fail(ErrorCode::InvalidArgument, "diagnose: input '{}' was set after the last step, which was not bad",
              input.name);
-      to_host(input.type.dtype, seen->second, 0, static_cast<std::uint64_t>(input.type.shape.elements()), bytes.back());
+      bytes.back() = seen->second;
       continue;
     }
-    if (input.buffer) items.push_back({input.type, bytes.back(), input.buffer, 0});
+    if (!input.buffers.empty()) append_items(items, input.type, bytes.back(), input.buffers, device().caps());
   }
   download(device(), items, 0);
   for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -20,9 +20,9 @@ std::shared_ptr<gpu::Buffer> device_buffer(gpu::Device& device, std::uint64_t by
   return device.create_buffer(std::max(bytes, kWord), gpu::MemoryKind::Device, name);
 }
 
-/// All constants, packed into as few buffers as the device's limits allow.
-std::vector<Session::Impl::Place> upload_constants(const Plan& plan, gpu::Device& device) {
-  std::vector<Session::Impl::Place> places(plan.constants.size());
+/// All constants, packed into as few buffers as the device's limits allow; those in several parts into buffers of their own.
+std::vector<std::vector<Session::Impl::Place>> upload_constants(const Plan& plan, gpu::Device& device) {
+  std::vector<std::vector<Session::Impl::Place>> places(plan.constants.size());  // of each, of its parts
   const std::uint64_t limit = std::min(device.caps().max_buffer_size, device.caps().max_storage_range);
   std::vector<UploadItem> items;
   std::size_t first = 0;
@@ -31,20 +31,32 @@ std::vector<Session::Impl::Place> upload_constants(const Plan& plan, gpu::Device
     if (first == end) return;
     const std::shared_ptr<gpu::Buffer> buffer = device_buffer(device, used, "constants");
     for (std::size_t i = first; i < end; ++i) {
-      places[i].buffer = buffer;
-      items.push_back({"constant", plan.constants[i].type(), plan.constants[i].bytes(), buffer, places[i].offset});
+      places[i][0].buffer = buffer;
+      items.push_back({"constant", plan.constants[i].type(), plan.constants[i].bytes(), buffer, places[i][0].offset});
     }
     first = end;
     used = 0;
   };
   for (std::size_t i = 0; i < plan.constants.size(); ++i) {
-    const std::uint64_t bytes = device_bytes(plan.constants[i].type());
+    const Literal& constant = plan.constants[i];
+    if (part_elements(constant.type(), device.caps()) > 0) {
+      close(i);
+      first = i + 1;
+      Buffers buffers;
+      for (const TensorPart& part : tensor_parts(constant.type(), device.caps())) {
+        buffers.push_back(device_buffer(device, part.bytes, "constant"));
+        places[i].push_back({buffers.back(), 0});
+      }
+      append_items(items, "constant", constant.type(), constant.bytes(), buffers, device.caps());
+      continue;
+    }
+    const std::uint64_t bytes = device_bytes(constant.type());
     std::uint64_t offset = align_up(used, device.caps().storage_alignment);
     if (offset + bytes > limit) {
       close(i);
       offset = 0;
     }
-    places[i].offset = offset;
+    places[i].push_back({nullptr, offset});
     used = offset + bytes;
   }
   close(plan.constants.size());
@@ -60,7 +72,7 @@ void Session::Impl::build() {
 
   std::vector<std::shared_ptr<gpu::Buffer>> arenas;
   for (const std::uint64_t bytes : plan.arenas) arenas.push_back(device_buffer(dev, bytes, "arena"));
-  const std::vector<Place> constants = upload_constants(plan, dev);
+  const std::vector<std::vector<Place>> constants = upload_constants(plan, dev);
   std::shared_ptr<gpu::Buffer> counters;
   if (plan.counters > 0) counters = device_buffer(dev, plan.counters * kWord, "counters");
   std::uint64_t empty_operands = 0;
@@ -84,7 +96,7 @@ void Session::Impl::build() {
         place = {arenas.at(placement.arena), placement.offset};
         break;
       case Home::Constant:
-        place = constants.at(placement.constant);
+        place = constants.at(placement.constant).at(placement.part);
         break;
       case Home::Counters:
         place = {counters, placement.offset};
@@ -97,7 +109,7 @@ void Session::Impl::build() {
         }
         [[fallthrough]];
       case Home::Parameter:
-        place = {store.find(placement.name).buffer, 0};
+        place = {store.find(placement.name).buffers.at(placement.part), 0};
         break;
       case Home::Input:
         place = {device_buffer(dev, placement.bytes, placement.name), 0};
@@ -115,6 +127,11 @@ void Session::Impl::build() {
     dev.wait(dev.submit(lists));
   }
 
+  const auto buffers_of = [&](std::uint32_t index) {
+    Buffers buffers{places[index].buffer};
+    while (++index < places.size() && plan.placements[index].part > 0) buffers.push_back(places[index].buffer);
+    return buffers;
+  };
   std::uint64_t staging = 0;
   const auto add_input = [&](const std::string& name, const TensorType& type) {
     SessionInput added;
@@ -122,8 +139,9 @@ void Session::Impl::build() {
     added.type = type;
     added.hidden = name.starts_with(reserved::prefix);
     if (const auto placed = plan.inputs.find(name); placed != plan.inputs.end()) {
-      added.buffer = places[placed->second].buffer;
-      added.direct = !added.hidden && added.buffer->mapped() != nullptr;
+      added.buffers = buffers_of(placed->second);
+      const bool staged = added.buffers.size() == 1 && staging + device_bytes(type) <= dev.caps().max_buffer_size;
+      added.direct = !added.hidden && (!staged || added.buffers[0]->mapped() != nullptr);
       if (!added.direct) {
         added.staging = staging;
         staging = align_up(staging + device_bytes(type), kStagingAlign);
@@ -154,10 +172,11 @@ void Session::Impl::build() {
     SessionOutput output;
     output.name = name;
     output.type = placement.type;
-    output.buffer = places[index].buffer;
+    output.buffers = buffers_of(index);
     output.offset = places[index].offset;
     output.bytes = device_bytes(placement.type);
-    if (output.bytes <= kSmallOutput) {
+    const bool fits = output.buffers.size() == 1 && readback + output.bytes <= dev.caps().max_buffer_size;
+    if (output.bytes <= kSmallOutput && fits) {
       output.readback = readback;
       readback = align_up(readback + output.bytes, 16);
     }

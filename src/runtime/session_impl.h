@@ -46,10 +46,10 @@ struct Chunk {
 struct SessionInput {
   std::string name;
   TensorType type;
-  std::shared_ptr<gpu::Buffer> buffer;  ///< null: the plan does not use it
+  Buffers buffers;                      ///< of its parts; none: the plan does not use it
   std::uint64_t staging = 0;            ///< offset in a slot's staging buffer
   bool hidden = false;
-  bool direct = false;            ///< the host writes `buffer` itself: no staging
+  bool direct = false;            ///< written by set(), not by the step: no slot's staging
   bool set = false;               ///< written at least once
   bool dirty = false;             ///< written since the last step
   std::uint32_t hidden_word = 0;  ///< hidden: what was written last
@@ -58,8 +58,8 @@ struct SessionInput {
 struct SessionOutput {
   std::string name;
   TensorType type;
-  std::shared_ptr<gpu::Buffer> buffer;
-  std::uint64_t offset = 0;  ///< bytes into `buffer`
+  Buffers buffers;           ///< of its parts
+  std::uint64_t offset = 0;  ///< bytes into the only buffer
   std::uint64_t bytes = 0;
   std::optional<std::uint64_t> readback;  ///< small: offset in a slot's readback buffer
   // Large: made at the first read.
@@ -156,12 +156,13 @@ struct Session::Impl {
   std::optional<double> fixed_lr;
   std::optional<BadStep> bad;
   bool last_bad = false;  ///< of the steps whose status was looked at, the last one
-  /// What a bad last step saw in inputs that were written over since, for diagnose(); in device words.
-  std::map<const SessionInput*, std::vector<std::uint32_t>> seen_by_bad;
+  /// What a bad last step saw in inputs that were written over since, for diagnose().
+  std::map<const SessionInput*, std::vector<std::byte>> seen_by_bad;
 
  private:
   void retire(Slot& slot);
   void retire_all();  ///< every step has ended and its status is known
+  std::vector<std::byte> read_parts(const TensorType& type, const Buffers& buffers);
   void write_direct(SessionInput& input, DType dtype, std::span<const std::byte> host);
   void write_hidden(Slot& slot);
   void append_uploads(const Slot& slot);

@@ -7,6 +7,7 @@
 #include "ir/device_types.h"
 #include "runtime/convert.h"
 #include "runtime/session_impl.h"
+#include "runtime/transfer.h"
 
 namespace aeshna {
 
@@ -48,7 +49,7 @@ void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t 
   check_device_form({dtype, input.type.shape}, host, input.name);
   if (input.direct) {
     write_direct(input, dtype, host);
-  } else if (input.buffer) {
+  } else if (!input.buffers.empty()) {
     Slot& slot = acquire();
     to_device(dtype, host, 0, elements,
               {reinterpret_cast<std::uint32_t*>(slot.staging->mapped() + input.staging), device_bytes(input.type) / 4});
@@ -58,10 +59,18 @@ void Session::Impl::write_input(SessionInput& input, DType dtype, std::uint64_t 
 
 void Session::Impl::write_direct(SessionInput& input, DType dtype, std::span<const std::byte> host) {
   retire_all();  // its last reader
-  const std::span words(reinterpret_cast<std::uint32_t*>(input.buffer->mapped()),
-                        static_cast<std::size_t>(device_bytes(input.type) / 4));
-  if (last_bad && !input.dirty) seen_by_bad[&input].assign(words.begin(), words.end());
-  to_device(dtype, host, 0, static_cast<std::uint64_t>(input.type.shape.elements()), words);
+  if (last_bad && !input.dirty) seen_by_bad[&input] = read_parts(input.type, input.buffers);
+  std::vector<UploadItem> items;
+  append_items(items, input.name, {dtype, input.type.shape}, host, input.buffers, device().caps());
+  upload(device(), items, 0);
+}
+
+std::vector<std::byte> Session::Impl::read_parts(const TensorType& type, const Buffers& buffers) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(type.bytes()));
+  std::vector<DownloadItem> items;
+  append_items(items, type, bytes, buffers, device().caps());
+  download(device(), items, 0);
+  return bytes;
 }
 
 Literal Session::Impl::read_output(std::string_view name) {
@@ -71,6 +80,7 @@ Literal Session::Impl::read_output(std::string_view name) {
   wait();
 
   SessionOutput& output = *found;
+  if (output.buffers.size() > 1) return Literal(output.type, read_parts(output.type, output.buffers));
   const auto elements = static_cast<std::uint64_t>(output.type.shape.elements());
   std::vector<std::byte> bytes(static_cast<std::size_t>(output.type.bytes()));
   std::uint64_t offset = 0;
@@ -79,15 +89,15 @@ Literal Session::Impl::read_output(std::string_view name) {
     Slot& last = slots[(next + kSlots - 1) % kSlots];
     mapped = last.readback->mapped();
     offset = *output.readback;
-  } else if (output.buffer->mapped() != nullptr) {
-    mapped = output.buffer->mapped();
+  } else if (output.buffers[0]->mapped() != nullptr) {
+    mapped = output.buffers[0]->mapped();
     offset = output.offset;
   } else {
     if (!output.download) {
       output.host = device().create_buffer(output.bytes, gpu::MemoryKind::Readback, output.name);
-      const gpu::CopyCommand copy{{output.buffer.get(), output.offset, output.bytes},
+      const gpu::CopyCommand copy{{output.buffers[0].get(), output.offset, output.bytes},
                                   {output.host.get(), 0, output.bytes}};
-      output.download = record_copies(std::span(&copy, 1), {output.buffer, output.host}, "download " + output.name);
+      output.download = record_copies(std::span(&copy, 1), {output.buffers[0], output.host}, "download " + output.name);
     }
     gpu::CommandList* lists[] = {output.download.get()};
     device().wait(device().submit(lists));

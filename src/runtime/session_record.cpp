@@ -132,12 +132,12 @@ void Session::Impl::record() {
     for (const SessionInput& input : inputs) {
       std::shared_ptr<gpu::CommandList>& list = slot.upload.emplace_back();
       const std::uint64_t bytes = device_bytes(input.type);
-      if (!input.buffer || input.direct || bytes == 0) continue;
-      const gpu::CopyCommand copy{{slot.staging.get(), input.staging, bytes}, {input.buffer.get(), 0, bytes}};
-      list = record_copies(std::span(&copy, 1), {slot.staging, input.buffer}, "upload " + input.name);
+      if (input.buffers.empty() || input.direct || bytes == 0) continue;
+      const gpu::CopyCommand copy{{slot.staging.get(), input.staging, bytes}, {input.buffers[0].get(), 0, bytes}};
+      list = record_copies(std::span(&copy, 1), {slot.staging, input.buffers[0]}, "upload " + input.name);
       if (input.hidden) continue;
       all.push_back(copy);
-      all_owners.push_back(input.buffer);
+      all_owners.push_back(input.buffers[0]);
     }
     if (!all.empty()) slot.upload_all = record_copies(all, std::move(all_owners), "upload");
 
@@ -146,8 +146,8 @@ void Session::Impl::record() {
     for (const SessionOutput& output : outputs) {
       if (!output.readback || output.bytes == 0) continue;
       small.push_back(
-          {{output.buffer.get(), output.offset, output.bytes}, {slot.readback.get(), *output.readback, output.bytes}});
-      small_owners.push_back(output.buffer);
+          {{output.buffers[0].get(), output.offset, output.bytes}, {slot.readback.get(), *output.readback, output.bytes}});
+      small_owners.push_back(output.buffers[0]);
     }
     if (!small.empty()) slot.download = record_copies(small, std::move(small_owners), "download");
   }

@@ -53,7 +53,7 @@ Slot& Session::Impl::acquire() {
 void Session::Impl::write_hidden(Slot& slot) {
   const auto write = [&](std::size_t index, double value) {
     SessionInput& input = inputs[index];
-    if (!input.buffer) return;
+    if (input.buffers.empty()) return;
     const std::uint32_t word = word_of(input.type.dtype, value);
     if (input.set && input.hidden_word == word) return;  // the device has it already
     *words(*slot.staging, input.staging) = word;
@@ -66,7 +66,7 @@ void Session::Impl::write_hidden(Slot& slot) {
 
 void Session::Impl::append_uploads(const Slot& slot) {
   bool every = true;
-  for (const SessionInput& input : inputs) every &= input.hidden || input.dirty || !input.buffer;
+  for (const SessionInput& input : inputs) every &= input.hidden || input.dirty || input.buffers.empty();
   if (every && slot.upload_all) batch.push_back(slot.upload_all.get());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].dirty || !slot.upload[i] || (every && !inputs[i].hidden)) continue;
@@ -77,7 +77,7 @@ void Session::Impl::append_uploads(const Slot& slot) {
 void Session::Impl::run(Pass pass) {
   std::string missing;
   for (const SessionInput& input : inputs) {
-    if (input.hidden || input.set || !input.buffer) continue;
+    if (input.hidden || input.set || input.buffers.empty()) continue;
     missing += std::string(missing.empty() ? "" : ", ") + "'" + input.name + "' " + input.type.to_string();
   }
   if (!missing.empty()) fail(ErrorCode::InvalidArgument, "inputs that were never set: {}", missing);

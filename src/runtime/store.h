@@ -15,6 +15,7 @@
 #include "aeshna/weights.h"
 #include "gpu/device.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/transfer.h"
 
 namespace aeshna {
 
@@ -22,7 +23,7 @@ struct Weights::Impl {
   struct Tensor {
     TensorType type;
     bool parameter = false;  ///< else a state
-    std::shared_ptr<gpu::Buffer> buffer;
+    Buffers buffers;  ///< of its parts
     std::atomic<std::uint64_t> version = 0;
   };
 

@@ -51,20 +51,24 @@ std::vector<std::string> Weights::Impl::names(std::function<bool(const Tensor&)>
 
 void Weights::Impl::create(std::span<const NewTensor> added) {
   std::vector<UploadItem> items;
-  std::vector<std::shared_ptr<gpu::Buffer>> buffers, zeros;
+  std::vector<Buffers> buffers;
+  Buffers zeros;
+  const Caps& caps = device.impl().caps();
   for (const NewTensor& tensor : added) {
     const TensorType& type = tensor.type;
     try {
-      // A buffer of 0 bytes does not exist; a tensor without elements owns one word that nobody reads.
-      const std::uint64_t bytes = std::max<std::uint64_t>(device_bytes(type), 4);
-      buffers.push_back(device.impl().create_buffer(bytes, gpu::MemoryKind::Device, tensor.name));
+      Buffers& own = buffers.emplace_back();
+      for (const TensorPart& part : tensor_parts(type, caps)) {
+        // A buffer of 0 bytes does not exist; a tensor without elements owns one word that nobody reads.
+        own.push_back(device.impl().create_buffer(std::max<std::uint64_t>(part.bytes, 4), gpu::MemoryKind::Device, tensor.name));
+      }
     } catch (Error& e) {
       throw e.context(std::format("tensor '{}' of type {}", tensor.name, type.to_string()));
     }
     if (tensor.value) {
-      items.push_back({tensor.name, type, tensor.value->bytes(), buffers.back(), 0});
+      append_items(items, tensor.name, type, tensor.value->bytes(), buffers.back(), caps);
     } else {
-      zeros.push_back(buffers.back());
+      zeros.insert(zeros.end(), buffers.back().begin(), buffers.back().end());
     }
   }
   const std::scoped_lock lock(mutex);
@@ -79,24 +83,26 @@ void Weights::Impl::create(std::span<const NewTensor> added) {
     }
     place->second.type = added[i].type;
     place->second.parameter = added[i].parameter;
-    place->second.buffer = buffers[i];
+    place->second.buffers = buffers[i];
   }
 }
 
 std::vector<Literal> Weights::Impl::read(std::span<const std::string> wanted) {
   std::vector<std::vector<std::byte>> bytes;
+  std::vector<TensorType> types;
   std::vector<DownloadItem> items;
   for (const std::string& name : wanted) {
     const Tensor& tensor = find(name);
     bytes.emplace_back(static_cast<std::size_t>(tensor.type.bytes()));
-    items.push_back({tensor.type, bytes.back(), tensor.buffer, 0});
+    types.push_back(tensor.type);
+    append_items(items, tensor.type, bytes.back(), tensor.buffers, device.impl().caps());
   }
   {
     const std::scoped_lock lock(mutex);
     download(device.impl(), items, last);
   }
   std::vector<Literal> values;
-  for (std::size_t i = 0; i < items.size(); ++i) values.emplace_back(items[i].type, std::move(bytes[i]));
+  for (std::size_t i = 0; i < types.size(); ++i) values.emplace_back(types[i], std::move(bytes[i]));
   return values;
 }
 
@@ -109,7 +115,7 @@ void Weights::Impl::write(std::span<const std::pair<std::string, Literal>> value
       fail(tensor.type.dtype != value.type().dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
            "tensor '{}' has type {}; the new value has {}", name, tensor.type.to_string(), value.type().to_string());
     }
-    items.push_back({name, tensor.type, value.bytes(), tensor.buffer, 0});
+    append_items(items, name, tensor.type, value.bytes(), tensor.buffers, device.impl().caps());
     written.push_back(&tensor);
   }
   const std::scoped_lock lock(mutex);
@@ -154,9 +160,9 @@ void Weights::add(const Graph& graph) {
       continue;
     }
     const Caps& caps = impl_->device.impl().caps();
-    if (device_bytes(type) > caps.max_buffer_size) {  // before the host draws its values
-      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs {} bytes; max_buffer_size of {} is {}", node.name, type.to_string(),
-           device_bytes(type), caps.device_name, caps.max_buffer_size);
+    if (device_bytes(type) > caps.device_memory) {  // before the host draws its values
+      fail(ErrorCode::LimitExceeded, "'{}' of type {} needs {} bytes; {} has device_memory of {}", node.name, type.to_string(),
+           device_bytes(type), caps.device_name, caps.device_memory);
     }
     const bool zeros = leaf_init(node).kind == Init::Kind::Zeros && node.name != "aeshna.seed";
     added.push_back({node.name, parameter, type, zeros ? std::nullopt : std::optional(initial_value(node, impl_->seed))});
