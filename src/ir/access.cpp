@@ -115,7 +115,9 @@ std::optional<Reach> reach(const Access& access, std::span<const std::int64_t> s
       sum = {sum.first + std::min(first, last), sum.last + std::max(first, last)};
     }
     if (!part) continue;
-    narrow(sum, guard.low, guard.high - 1);
+    for (const Access::Guard& same : access.guards) {  // windows of windows bound one sum several times
+      if (same.terms == guard.terms) narrow(sum, same.low, same.high - 1);
+    }
     if (sum.first > sum.last) return std::nullopt;
     for (const auto& term : guard.terms) counted[term.dim] = true;
     add(*stride, sum);

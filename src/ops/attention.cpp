@@ -98,8 +98,12 @@ void infer_options(const InferContext& ctx, std::size_t required) {
   }
   const auto p = AttentionProblem::of(ctx.inputs, ctx.attrs, required);
   if (!std::isfinite(p.scale)) ctx.fail(ErrorCode::InvalidArgument, std::format("attr scale is {}", p.scale));
-  if (p.window < 0) ctx.fail(ErrorCode::InvalidArgument, std::format("attr window is {}; 0 means none", p.window));
-  if (std::abs(p.query_offset) >= kMaxPositions)
+  if (!std::isfinite(static_cast<float>(p.scale))) ctx.fail(ErrorCode::InvalidArgument, std::format("attr scale {} is no f32", p.scale));
+  if (p.window < 0 || p.window >= kMaxPositions) {
+    ctx.fail(ErrorCode::InvalidArgument,
+             std::format("attr window is {}; 0 means none, and positions stay below {}", p.window, kMaxPositions));
+  }
+  if (p.query_offset <= -kMaxPositions || p.query_offset >= kMaxPositions)
     ctx.fail(ErrorCode::InvalidArgument, std::format("attr query_offset is {}", p.query_offset));
   if (p.position && p.query_offset != 0)
     ctx.fail(ErrorCode::InvalidArgument, "both attr query_offset and operand position say where the queries are");
@@ -108,9 +112,10 @@ void infer_options(const InferContext& ctx, std::size_t required) {
              std::format("attr {} needs attr causal: without it every query sees every key",
                          p.window != 0 ? "window" : p.ring ? "ring" : p.position ? "position" : "query_offset"));
   }
-  if (p.ring && (p.window == 0 || p.keys < p.window + p.queries - 1)) {
+  if (p.ring && p.window == 0) ctx.fail(ErrorCode::InvalidArgument, "attr ring needs attr window");
+  if (p.ring && p.keys < p.window + p.queries - 1) {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr ring needs attr window, and window + queries - 1 = {} slots at least; there are {}",
+             std::format("attr ring needs window + queries - 1 = {} slots at least; there are {}",
                          p.window + p.queries - 1, p.keys));
   }
 }

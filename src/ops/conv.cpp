@@ -217,9 +217,86 @@ class InputGradient {
     for (std::size_t i = 0; i < g.rank(); ++i) rows_.push_back((x[static_cast<int>(i) + 2] + g.stride[i] - 1) / g.stride[i]);
   }
 
-  Expr run() { return reshape_to(interleave({}), x_); }
+  Expr run() {
+    bool apart = true;  // no position of x lies in two windows
+    for (std::size_t i = 0; i < g_.rank(); ++i) apart = apart && span(i) <= g_.stride[i];
+    const bool strided = std::ranges::any_of(g_.stride, [](std::int64_t s) { return s > 1; });
+    return apart && strided ? shuffled() : reshape_to(interleave({}), x_);
+  }
 
  private:
+  std::int64_t kernel(std::size_t i) const { return w_.shape()[static_cast<int>(3 + i)]; }
+  std::int64_t span(std::size_t i) const { return g_.dilation[i] * (kernel(i) - 1) + 1; }
+
+  /// Every tap is an output channel of one product; its results only need their places: window o, tap k at o * stride + k * dilation.
+  Expr shuffled() {
+    const Shape w = w_.shape(), y = y_.shape();  // [groups, Ci, Co, kernel], [N, groups, Co, windows]
+    const std::size_t n = g_.rank();
+    std::int64_t taps = 1;
+    Ints axes{0, 1};
+    for (std::size_t i = 0; i < n; ++i) {
+      taps *= kernel(i);
+      axes.push_back(static_cast<std::int64_t>(3 + i));
+    }
+    axes.push_back(2);
+    const Expr flat = reshape_to(apply("permute", {w_}, {{"axes", axes}}), with_spatial({w[0], w[1] * taps, w[2]}, Ints(n, 1)));
+    const Ints windows(y.begin() + 3, y.end());
+    Expr x = conv_product(flat, y_, Ints(n, 1), Ints(n, 1), Ints(n, 0), windows);
+    // [N, groups, Ci, kernel..., windows...] -> [N, groups, Ci, windows 0, kernel 0, windows 1, kernel 1]
+    Ints dims{y[0], y[1], w[1]};
+    for (std::size_t i = 0; i < n; ++i) dims.push_back(kernel(i));
+    dims.insert(dims.end(), windows.begin(), windows.end());
+    x = reshape_to(x, Shape(dims));
+    Ints order{0, 1, 2};
+    for (std::size_t i = 0; i < n; ++i) {
+      order.push_back(static_cast<std::int64_t>(3 + n + i));
+      order.push_back(static_cast<std::int64_t>(3 + i));
+    }
+    x = apply("permute", {x}, {{"axes", order}});
+    for (std::size_t i = 0; i < n; ++i) x = place(x, i);
+    return reshape_to(x, x_);
+  }
+
+  /// Axes 3 + i (windows) and 4 + i (taps) become the positions of x along spatial axis i.
+  Expr place(Expr x, std::size_t i) const {
+    const std::size_t axis = 3 + i;
+    const std::int64_t extent = x_[static_cast<int>(i) + 2], count = x.shape()[static_cast<int>(axis)];
+    if (g_.dilation[i] > 1 && kernel(i) > 1) {
+      x = fitted(with_axis(x, axis + 2), axis + 2, 0, g_.dilation[i]);  // zeros between the taps
+      x = fitted(joined(x, axis + 1), axis + 1, 0, span(i));
+    }
+    if (count > 1) x = fitted(x, axis + 1, 0, g_.stride[i]);
+    return fitted(joined(x, axis), axis, -g_.before[i], extent);
+  }
+
+  /// Elements [0, extent) of an axis moved by `shift`: cut, or zeros.
+  Expr fitted(const Expr& x, std::size_t axis, std::int64_t shift, std::int64_t extent) const {
+    const std::int64_t old = x.shape()[static_cast<int>(axis)];
+    const std::int64_t low = std::clamp<std::int64_t>(-shift, 0, old), high = std::clamp<std::int64_t>(extent - shift, low, old);
+    Expr part = low == 0 && high == old ? x : slice_axis(x, axis, low, high);
+    const std::int64_t before = std::min(low + shift, extent), after = extent - before - (high - low);
+    if (before == 0 && after == 0) return part;
+    Ints pads(static_cast<std::size_t>(x.shape().rank()), 0), ends = pads;
+    pads[axis] = before;
+    ends[axis] = after;
+    return apply("pad", {part}, {{"before", pads}, {"after", ends}, {"value", 0.0}});
+  }
+  static Expr with_axis(const Expr& x, std::size_t axis) {  // of extent 1
+    const Shape shape = x.shape();
+    Ints dims;
+    for (std::size_t d = 0; d <= static_cast<std::size_t>(shape.rank()); ++d)
+      dims.push_back(d == axis ? 1 : shape[static_cast<int>(d < axis ? d : d - 1)]);
+    return reshape_to(x, Shape(dims));
+  }
+  /// Axes `axis` and axis + 1 as one.
+  static Expr joined(const Expr& x, std::size_t axis) {
+    const Shape shape = x.shape();
+    Ints dims(shape.begin(), shape.end());
+    dims[axis] *= dims[axis + 1];
+    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
+    return reshape_to(x, Shape(dims));
+  }
+
   /// [N, groups, Ci, rows of the grids of the given remainders..., extents of the other axes]
   Expr interleave(Ints remainders) {
     const std::size_t i = remainders.size();
@@ -439,6 +516,9 @@ std::vector<ConvCase> conv_cases() {
       {{2, 6, 5, 4}, {9, 2, 3, 3}, {1, 2}, {1, 1}, {1, 1}, {1, 1}, 3},
       {{1, 1, 4, 4}, {1, 1, 4, 4}, {1, 1}, {1, 1}, {0, 0}, {0, 0}},
       {{1, 2, 9, 9}, {3, 2, 2, 2}, {3, 3}, {3, 2}, {1, 0}, {2, 1}},
+      {{2, 3, 8, 12}, {5, 3, 2, 4}, {2, 4}, {1, 1}, {0, 0}, {0, 0}},  // patches
+      {{1, 2, 11, 7}, {3, 2, 2, 3}, {5, 4}, {2, 1}, {1, 2}, {0, 1}},  // windows apart, padding, dilation
+      {{1, 2, 9}, {3, 2, 2}, {1000}, {3}, {2}, {1}},                  // one window
       {{1, 2, 3, 3}, {2, 2, 1, 1}, {1, 1}, {1, 1}, {2, 1}, {1, 2}},  // more padding than the kernel needs
       {{0, 2, 4, 4}, {3, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
       {{1, 17, 14, 14}, {19, 17, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
@@ -601,8 +681,12 @@ Attrs attrs_of(const ConvOptions& o, std::size_t n) {
           {"groups", o.groups}};
 }
 
-Value with_bias(const Value& y, const std::optional<Value>& bias, const Loc& line) {
+Value with_bias(std::string_view op, const Value& y, const std::optional<Value>& bias, const Loc& line) {
   if (!bias) return y;
+  if (!*bias || bias->shape() != Shape{y.shape()[1]}) {
+    op_error(ErrorCode::ShapeMismatch, op,
+             std::format("the bias must be [{}], one for each output channel, not {}", y.shape()[1], *bias ? bias->type().to_string() : "empty"), line);
+  }
   Ints dims(static_cast<std::size_t>(y.shape().rank()) - 1, 1);
   dims[0] = -1;
   return add(Operand(y, line), Operand(reshape(Operand(*bias, line), dims, line), line));
@@ -620,7 +704,9 @@ std::vector<OpDef> conv_ops() {
 }
 
 Value conv(Operand x, Operand w, const ConvOptions& options, std::optional<Value> bias) {
-  return with_bias(build("conv", {x, w}, attrs_of(options, spatial_rank("conv", x))), bias, x.line());
+  if (!options.output_padding.empty())
+    op_error(ErrorCode::InvalidArgument, "conv", "output_padding is an option of conv_transpose", x.line());
+  return with_bias("conv", build("conv", {x, w}, attrs_of(options, spatial_rank("conv", x))), bias, x.line());
 }
 
 Value conv_transpose(Operand x, Operand w, const ConvOptions& options, std::optional<Value> bias) {
@@ -642,14 +728,26 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options, std::opti
       op_error(ErrorCode::InvalidArgument, "conv_transpose",
                std::format("output_padding {} of axis {} must be at least 0 and less than the stride {}", more, d, g.stride[i]), x.line());
     }
-    extents.push_back((xs[d] - 1) * g.stride[i] - g.before[i] - g.after[i] + g.dilation[i] * (ws[d] - 1) + more + 1);
+    if (g.stride[i] < 1 || g.dilation[i] < 1 || g.before[i] < 0 || g.after[i] < 0 || xs[d] < 1) {
+      op_error(ErrorCode::InvalidArgument, "conv_transpose",
+               std::format("stride {} and dilation {} of axis {} must be at least 1, padding ({}, {}) at least 0, its extent {} at least 1",
+                           g.stride[i], g.dilation[i], d, g.before[i], g.after[i], xs[d]),
+               x.line());
+    }
+    try {
+      const char* what = "the extent of a transposed convolution";
+      const std::int64_t reach = checked_add(checked_mul(xs[d] - 1, g.stride[i], what), checked_mul(g.dilation[i], ws[d] - 1, what), what);
+      extents.push_back(checked_add(reach, more + 1, what) - checked_add(g.before[i], g.after[i], what));
+    } catch (const Error& e) {
+      op_error(e.code(), "conv_transpose", e.message(), x.line());
+    }
     if (extents.back() < 1) {
       op_error(ErrorCode::ShapeMismatch, "conv_transpose", std::format("padding leaves nothing of axis {}: its extent would be {}", d, extents.back()),
                x.line());
     }
   }
   attrs.set("extents", extents);
-  return with_bias(build("conv_input_gradient", {x, w}, std::move(attrs)), bias, x.line());
+  return with_bias("conv_transpose", build("conv_input_gradient", {x, w}, std::move(attrs)), bias, x.line());
 }
 
 }  // namespace aeshna

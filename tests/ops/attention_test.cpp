@@ -140,7 +140,7 @@ TEST(Attention, ErrorsNameOpAttributeAndLine) {
                "both attr query_offset and operand position");
   EXPECT_ERROR(attention(q, kv, kv, {.mask = x({5, 4})}), ErrorCode::ShapeMismatch, "mask [1, 1, 5, 4] does not broadcast to the scores [1, 6, 5, 5]");
   EXPECT_ERROR(attention(q, kv, kv, {.causal = true, .window = 4, .ring = true}), ErrorCode::InvalidArgument,
-               "attr ring needs attr window, and window + queries - 1 = 8 slots at least; there are 5");
+               "attr ring needs window + queries - 1 = 8 slots at least; there are 5");
   EXPECT_ERROR(attention(q, kv, kv, {.scale = std::numeric_limits<double>::infinity()}), ErrorCode::InvalidArgument, "attr scale is inf");
   Graph other;
   EXPECT_ERROR(attention(q, kv, kv, {.mask = other.input("m", {5, 5})}), ErrorCode::InvalidArgument, "different graphs");

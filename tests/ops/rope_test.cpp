@@ -149,6 +149,16 @@ TEST(RopeDevice, PositionsFromAnInput) {
       ErrorCode::OutOfRange, "a position of rope");
 }
 
+/// Views whose guards bound one sum twice: what they reach is still known.
+TEST(RopePlan, PartialAndWholeRotationsMayShareAKernel) {
+  Graph g;
+  const Value x = g.input("x", {2, 1, 6}), p = g.input("p", {1}, DType::i32);
+  g.output("y", rope(x, {.rotary_dim = 4, .positions = p, .max_positions = 8}) + rope(x));
+  Caps caps;
+  caps.max_storage_buffers = 16;
+  EXPECT_NO_THROW(compile_plan(g, {}, caps));
+}
+
 TEST(RopeDevice, DistantPositionsAreExact) {
   AESHNA_NEED_DEVICE();
   Graph g;
