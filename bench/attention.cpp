@@ -1,6 +1,6 @@
 // Attention forward, dQ, and dK with dV: times of the kernels that the compiler would choose, and with --sweep of every variant
 // and split. bench/attention.py does the same shapes with PyTorch.
-//   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep] [--check]
+//   bench_attention [--device SEL] [--json FILE] [--shapes Q/KxH/KVxD[c],...] [--sweep [--try BRxTRxTC,...]] [--check]
 //   bench_attention --choose UNITS [--shapes ...]: no device; what would be chosen on one with so many compute units
 // A shape: queries/keys x heads/kv_heads x head_dim, c for causal (offset keys - queries). Operands lie as projections leave them:
 // [B, S, heads, D]. Times are those of one launch among dependent ones: a barrier stands between repetitions.
@@ -247,11 +247,14 @@ class Bench {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps) {
+std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps,
+                                       std::span<const AttentionVariant> more) {
   std::vector<Candidate> candidates;
   const bool forward = kernel.anchor->name == "attention", packed = forward && p.heads > p.kv_heads && p.queries * (p.heads / p.kv_heads) <= 64;
   const std::int64_t columns = kernel.anchor->name == "attention_dkv" ? p.queries * (p.heads / p.kv_heads) : p.keys;
-  for (const AttentionVariant& v : attention_variants()) {
+  std::vector<AttentionVariant> variants(attention_variants().begin(), attention_variants().end());
+  variants.insert(variants.end(), more.begin(), more.end());
+  for (const AttentionVariant& v : variants) {
     if (v.threads() < 32) continue;
     for (const std::uint32_t parts : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u, 24u, 32u}) {
       if (parts > 1 && std::int64_t{parts} * 4 * v.tc > columns) continue;
@@ -276,11 +279,26 @@ std::vector<Problem> parse_shapes(const std::string& text) {
   return problems;
 }
 
+std::vector<AttentionVariant> parse_variants(const std::string& text) {
+  std::vector<AttentionVariant> variants;
+  std::istringstream stream(text);
+  for (std::string one; std::getline(stream, one, ',');) {
+    AttentionVariant v{};
+    if (std::sscanf(one.c_str(), "%ux%ux%u", &v.br, &v.tr, &v.tc) != 3 || v.tr < 2 || v.br % v.tr != 0 || (v.tr & (v.tr - 1)) != 0 ||
+        (v.tc & (v.tc - 1)) != 0) {
+      fail(ErrorCode::InvalidArgument, "'{}' is not BRxTRxTC with powers of two for TR and TC, and BR a multiple of TR", one);
+    }
+    variants.push_back(v);
+  }
+  return variants;
+}
+
 int run(int argc, char** argv) {
   std::string device_name, json_file;
   std::vector<Problem> problems(std::begin(kProblems), std::end(kProblems));
   bool sweep = false, check = false;
   std::uint32_t units = 0;
+  std::vector<AttentionVariant> more;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     const auto value = [&]() -> std::string {
@@ -292,6 +310,7 @@ int run(int argc, char** argv) {
     else if (arg == "--shapes") problems = parse_shapes(value());
     else if (arg == "--choose") units = static_cast<std::uint32_t>(std::max(1, std::atoi(value().c_str())));
     else if (arg == "--sweep") sweep = true;
+    else if (arg == "--try") more = parse_variants(value());
     else if (arg == "--check") check = true;
     else fail(ErrorCode::InvalidArgument, "unknown option {}", arg);
   }
@@ -327,7 +346,7 @@ int run(int argc, char** argv) {
       if (candidates.empty()) fail(ErrorCode::Unsupported, "no kernel for {} {}", op, p.name());
       candidates.resize(1);
       if (sweep) {
-        for (Candidate& c : every_candidate(kernel, p, bench.caps())) candidates.push_back(std::move(c));
+        for (Candidate& c : every_candidate(kernel, p, bench.caps(), more)) candidates.push_back(std::move(c));
       }
       bench.build(candidates);
       bench.set_problem(kernel);

@@ -218,6 +218,32 @@ inline void add_embedding(std::vector<BenchCase>& cases) {
   }
 }
 
+/// ResNet-50's two, and a halving of a feature map.
+inline void add_pooling(std::vector<BenchCase>& cases) {
+  cases.push_back({.family = "pooling",
+                   .name = "max 3x3 of 4x64x112x112, stride 2",
+                   .op = "max_pool2d",
+                   .attrs = {{"kernel", 3}, {"stride", 2}, {"padding", 1}},
+                   .inputs = {{"x", {4, 64, 112, 112}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) {
+                     return max_pool(in[0], {.kernel = {3}, .stride = {2}, .padding = {1}});
+                   }});
+  cases.push_back({.family = "pooling",
+                   .name = "mean 2x2 of 1x320x64x64",
+                   .op = "avg_pool2d",
+                   .attrs = {{"kernel", 2}, {"stride", 2}, {"padding", 0}},
+                   .inputs = {{"x", {1, 320, 64, 64}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) { return avg_pool(in[0], {.kernel = {2}}); }});
+  cases.push_back({.family = "pooling",
+                   .name = "mean of 4x2048x7x7",
+                   .op = "global_avg_pool",
+                   .inputs = {{"x", {4, 2048, 7, 7}}},
+                   .backward = {{"backward", {"x"}}},
+                   .build = [](Graph&, const std::vector<Value>& in) { return global_avg_pool(in[0]); }});
+}
+
 /// An upsampling step of a U-Net.
 inline void add_resize(std::vector<BenchCase>& cases) {
   cases.push_back({.family = "resize",
@@ -231,6 +257,29 @@ inline void add_resize(std::vector<BenchCase>& cases) {
                    }});
 }
 
+/// Running sums, whole sorts, and sampling from vocabularies.
+inline void add_orders(std::vector<BenchCase>& cases) {
+  const auto add = [&](std::string family, std::vector<std::int64_t> shape, std::string name, nlohmann::json attrs, auto build) {
+    cases.push_back({.family = family,
+                     .name = dims_name(shape) + name,
+                     .op = family,
+                     .attrs = std::move(attrs),
+                     .inputs = {{"x", std::move(shape)}},
+                     .backward = {{"backward", {"x"}}},
+                     .build = build});
+  };
+  for (const auto& [shape, axis] : {std::pair<std::vector<std::int64_t>, std::int64_t>{{16777216}, 0}, {{4096, 4096}, 1}, {{4096, 4096}, 0}}) {
+    add("cumsum", shape, std::format(" along {}", axis), {{"axis", axis}},
+        [axis = axis](Graph&, const std::vector<Value>& in) { return cumsum(in[0], axis); });
+  }
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1048576}, {1024, 4096}, {8192, 64}})
+    add("sort", shape, "", nlohmann::json::object(), [](Graph&, const std::vector<Value>& in) { return sort(in[0]).values; });
+  for (const auto& [rows, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 50}, {32, 128}}) {
+    add("topk", {rows, 151936}, std::format(", k = {}", k), {{"k", k}},
+        [k = k](Graph&, const std::vector<Value>& in) { return topk(in[0], k).values; });
+  }
+}
+
 inline std::vector<BenchCase> bench_cases() {
   std::vector<BenchCase> cases;
   add_convolutions(cases);
@@ -239,12 +288,14 @@ inline std::vector<BenchCase> bench_cases() {
   add_softmax(cases);
   add_cross_entropy(cases);
   add_embedding(cases);
+  add_pooling(cases);
   add_resize(cases);
   add_matmul(cases);
   add_reductions(cases);
+  add_orders(cases);
   return cases;
 }
 
-inline std::vector<AbsentFamily> absent_families() { return {{"pooling", "no such op in this build"}}; }
+inline std::vector<AbsentFamily> absent_families() { return {}; }
 
 }  // namespace aeshna::bench

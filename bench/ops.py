@@ -69,6 +69,9 @@ def ways_of(op, a, t):
         "max_pool2d": lambda: way(lambda: F.max_pool2d(t["x"], a["kernel"], a["stride"], a["padding"])),
         "avg_pool2d": lambda: way(lambda: F.avg_pool2d(t["x"], a["kernel"], a["stride"], a["padding"])),
         "global_avg_pool": lambda: way(lambda: t["x"].mean((-2, -1), keepdim=True)),
+        "cumsum": lambda: way(lambda: torch.cumsum(t["x"], a["axis"])),
+        "sort": lambda: way(lambda: torch.sort(t["x"], stable=True).values),
+        "topk": lambda: way(lambda: torch.topk(t["x"], a["k"]).values),
         "resize_nearest": lambda: way(lambda: F.interpolate(t["x"], scale_factor=a["factor"], mode="nearest")),
     }
     if op not in table:
@@ -112,6 +115,8 @@ def differences(value, ours):
         return f"{flat.numel()} elements, not {ours['elements']}"
     if flat.numel() == 0:
         return ""
+    if ours["max_abs"] is None or ours["mean_abs"] is None:  # NaN in our results
+        return "not finite"
     double = flat.double()
     largest = max(double.abs().max().item(), ours["max_abs"], 1e-30)
     found = []

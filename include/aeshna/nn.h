@@ -93,6 +93,10 @@ struct EmbeddingOptions {
   std::optional<Init> init = {};  ///< default: standard normal
   bool trainable = true;
 };
+/// Rows of the parameter "<name>.weight" [count, width]: ids [...] i32 -> [..., width]. An id outside [0, count) sets the step's
+/// status word (Error OutOfRange).
+Value embedding(Value ids, std::int64_t count, std::int64_t width, std::string_view name, EmbeddingOptions options = {},
+                Loc loc = Loc::current());
 
 struct ConvLayerOptions {
   std::vector<std::int64_t> stride = {}, padding = {}, dilation = {}, padding_after = {};  ///< as ConvOptions
@@ -124,6 +128,7 @@ struct MultiHeadAttentionOptions {
   bool causal = false;
   std::int64_t window = 0;  ///< with causal: keys that a query sees at most; 0: all
   std::optional<Value> mask = {};  ///< as AttentionOptions
+  std::optional<RopeOptions> rope = {};  ///< of queries and keys
   std::optional<Value> context = {};  ///< [B, S2, width2] that keys and values come from; unset: x
   double dropout = 0;  ///< of the result
   bool training = false;

@@ -234,7 +234,7 @@ struct AttentionOptions {
   /// and Sk >= window + Sq - 1.
   bool ring = false;
 };
-/// softmax(scale q k^T + mask) v per head: q [B, H, Sq, D], k and v [B, KV, Sk, D] -> [B, H, Sq, D], f32, D from 1 to 256. H is a
+/// softmax(scale q k^T + mask) v per head: q [B, H, Sq, D], k and v [B, KV, Sk, D] -> [B, H, Sq, D], D from 1 to 256. H is a
 /// multiple of KV: head h uses KV head h / (H / KV). A query that sees no key gives 0, and no gradient. Never holds the scores.
 /// Views of [B, S, heads, D] through permute cost nothing, before and behind.
 Value attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});

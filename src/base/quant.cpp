@@ -126,8 +126,8 @@ void dequantize_q8_0(ConstBytes x, std::span<float> y) {
 
 // ---- blocks of 256
 
-/// Scale and offset of a group with quants 0 to 15, x ~ scale * q - offset, offset >= 0: weighted least squares for the quants that
-/// 21 trial scales give; the best fit counts (ggml's make_qkx2_quants).
+/// Scale and offset of a group with quants 0 to 15, x ~ scale * q - offset, offset >= 0: weighted least squares for the
+/// quants that 21 trial scales give; the best fit counts (ggml's make_qkx2_quants).
 struct Affine {
   double scale = 0, offset = 0;
 };
@@ -216,7 +216,9 @@ void quantize_q4_K(Values x, Bytes y) {
     const auto [scale, offset] = scale_and_minimum(scales, i / 32);
     const float step = d * static_cast<float>(scale);
     if (step == 0) continue;
-    const int q = std::clamp(nearest(std::clamp((static_cast<double>(x[i]) + d_offset * static_cast<float>(offset)) / step, -64.0, 64.0)), 0, 15);
+    const int q = std::clamp(
+        nearest(std::clamp((static_cast<double>(x[i]) + d_offset * static_cast<float>(offset)) / step, -64.0, 64.0)), 0,
+        15);
     y[16 + i / 64 * 32 + i % 32] |= to_byte(q << (i / 32 % 2 * 4));
   }
 }
@@ -230,8 +232,8 @@ void dequantize_q4_K(ConstBytes x, std::span<float> y) {
   }
 }
 
-/// Scale of a group with quants -32 to 31: the least squares, weighted by the squares of the values, of 19 trial scales (ggml's
-/// make_qx_quants).
+/// Scale of a group with quants -32 to 31: the least squares, weighted by the squares of the values, of 19 trial scales
+/// (ggml's make_qx_quants).
 double fit_scale(Values x) {
   const double largest = extreme(x);
   if (std::fabs(largest) < 1e-30) return 0;
@@ -266,7 +268,8 @@ void quantize_q6_K(Values x, Bytes y) {
     const int scale = std::clamp(nearest(inverse_scale * scales[i / 16]), -128, 127);
     y[kQ6Scales + i / 16] = to_byte(scale);
     const float step = d * static_cast<float>(scale);
-    const int q = step == 0 ? 32 : std::clamp(nearest(std::clamp(static_cast<double>(x[i]) / step, -64.0, 64.0)), -32, 31) + 32;
+    const int q =
+        step == 0 ? 32 : std::clamp(nearest(std::clamp(static_cast<double>(x[i]) / step, -64.0, 64.0)), -32, 31) + 32;
     const std::size_t half = i / 128, group = i / 32 % 4, l = i % 32;
     y[half * 64 + group % 2 * 32 + l] |= to_byte((q & 15) << (group / 2 * 4));
     y[kQ6High + half * 32 + l] |= to_byte(q >> 4 << (group * 2));
@@ -283,7 +286,8 @@ void dequantize_q6_K(ConstBytes x, std::span<float> y) {
   }
 }
 
-/// More than any format's largest scale times its largest quant; smaller values that a format cannot hold are found by their scale.
+/// More than any format's largest scale times its largest quant; smaller values that a format cannot hold are found by
+/// their scale.
 constexpr float kLargest = 0x1p28f;
 
 struct Format {
@@ -294,13 +298,20 @@ struct Format {
 
 Format format_of(DType dtype) {
   switch (dtype) {
-    case DType::q4_0: return {quantize_q4_0, dequantize_q4_0, 0};
-    case DType::q4_1: return {quantize_q4_1, dequantize_q4_1, 0};
-    case DType::q5_0: return {quantize_q5_0, dequantize_q5_0, 0};
-    case DType::q8_0: return {quantize_q8_0, dequantize_q8_0, 0};
-    case DType::q4_K: return {quantize_q4_K, dequantize_q4_K, 0};
-    case DType::q6_K: return {quantize_q6_K, dequantize_q6_K, kQ6D};
-    default: fail(ErrorCode::Internal, "{} is no quantized dtype", dtype_name(dtype));
+    case DType::q4_0:
+      return {quantize_q4_0, dequantize_q4_0, 0};
+    case DType::q4_1:
+      return {quantize_q4_1, dequantize_q4_1, 0};
+    case DType::q5_0:
+      return {quantize_q5_0, dequantize_q5_0, 0};
+    case DType::q8_0:
+      return {quantize_q8_0, dequantize_q8_0, 0};
+    case DType::q4_K:
+      return {quantize_q4_K, dequantize_q4_K, 0};
+    case DType::q6_K:
+      return {quantize_q6_K, dequantize_q6_K, kQ6D};
+    default:
+      fail(ErrorCode::Internal, "{} is no quantized dtype", dtype_name(dtype));
   }
 }
 

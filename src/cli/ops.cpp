@@ -78,7 +78,8 @@ std::string errors_markdown(const std::vector<json>& devices) {
     }
     std::string kernels;
     for (const std::string& family : families) kernels += (kernels.empty() ? "" : ", ") + family;
-    text += std::format("| `{}` | {} |{} {} ({} variants) |\n", name, cases, cells, kernels, variants);
+    text += std::format("| `{}` | {} |{} {} ({} variant{}) |\n", name, cases, cells, kernels, variants,
+                        variants == 1 ? "" : "s");
   }
   return text;
 }

@@ -1,7 +1,9 @@
 #pragma once
 // `aeshna train`: options, and the run that its data sets share.
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/command.h"
@@ -10,11 +12,14 @@
 namespace aeshna::cli {
 
 struct TrainArguments {
+  std::string model = "mlp";  ///< or "cnn"
   std::int64_t epochs = 40;
   std::int64_t batch = 50;
   std::uint64_t seed = 1;
   double lr = 5e-3;
   std::vector<std::int64_t> hidden = {128, 64};
+  std::vector<std::int64_t> channels = {16, 32};
+  double dropout = 0.25;
   std::string optimizer = "adamw";
   std::string out_dir = ".";
   std::string checkpoint = {};  ///< default: OUT_DIR/<task>.safetensors
@@ -33,5 +38,33 @@ struct PictureTask {
 /// Trains a classifier, saves it, opens the file in a fresh inference session, and shows how well that does on the pictures held
 /// out. Returns the exit status.
 int train_pictures(const PictureTask& task, const TrainArguments& arguments, const Globals& globals);
+
+struct CharsArguments {
+  std::vector<std::string> text = {};  ///< files; empty: README.md and docs/*.md of the project
+  std::int64_t steps = 400;
+  std::int64_t batch = 12;
+  std::int64_t window = 64;  ///< characters that the model sees at once
+  std::int64_t width = 64, layers = 2, heads = 4;
+  double dropout = 0;
+  double lr = 3e-3;
+  std::uint64_t seed = 1;
+  std::int64_t generate = 300;  ///< characters
+  double temperature = 0.7;
+  std::string prompt = {};  ///< empty: the text's first character
+  std::string out_dir = ".";
+  std::string checkpoint = {};  ///< default: OUT_DIR/chars.safetensors
+  bool resume = false;
+};
+
+/// Trains a character-level transformer, saves it, opens the file in a fresh inference session, measures its loss on the end of the
+/// text, which was held out, and lets it write. Returns the exit status.
+int train_chars(const CharsArguments& arguments, const Globals& globals);
+/// The subcommand `chars` of `train`.
+void add_train_chars(CLI::App& train, const Globals& globals, Action& action);
+
+/// A file or folder that comes with Aeshna: from the current folder, from the source tree that the program was built in, or from
+/// the folder that it is installed in (PREFIX/bin beside PREFIX/share/aeshna). `what` is its path in the source tree; Error(NotFound)
+/// says where it was looked for and names the option that gives its place.
+std::filesystem::path find_resource(const std::filesystem::path& what, std::string_view option);
 
 }  // namespace aeshna::cli

@@ -41,18 +41,6 @@ Optimizer make_optimizer(const TrainArguments& a) {
   fail(ErrorCode::InvalidArgument, "no optimizer '{}': adamw, adam, sgd or laprop", a.optimizer);
 }
 
-std::string describe_layers(const Classifier& model) {
-  std::string text = std::to_string(model.pixels);
-  for (const std::int64_t width : model.hidden) text += std::format("-{}", width);
-  return text + std::format("-{}", model.classes);
-}
-
-std::int64_t count_parameters(const Classifier& model) {
-  std::int64_t count = 0, in = model.pixels;
-  for (const std::int64_t out : model.hidden) count += std::exchange(in, out) * out + out;
-  return count + in * model.classes + model.classes;
-}
-
 struct Files {
   fs::path checkpoint, loss_svg;
 };
@@ -61,8 +49,7 @@ struct Files {
 void require_file(const fs::path& path) {
   std::error_code unseen;
   const auto status = fs::status(path, unseen);
-  if (fs::is_directory(status))
-    fail(ErrorCode::Io, "{}: is a folder; the name of a file is needed", path.string());
+  if (fs::is_directory(status)) fail(ErrorCode::Io, "{}: is a folder; the name of a file is needed", path.string());
   if (fs::exists(status) && !fs::is_regular_file(status))
     fail(ErrorCode::Io, "{}: cannot be written: it is no regular file", path.string());
   const fs::path folder = path.parent_path();
@@ -246,16 +233,23 @@ int train_pictures(const PictureTask& task, const TrainArguments& a, const Globa
          task.train.data.size());
   }
   const Files files = make_files(task, a);
-  const Classifier model{
-      .pixels = task.train.height * task.train.width, .classes = task.train.classes, .hidden = a.hidden};
+  const Classifier model{.kind = a.model == "cnn" ? Classifier::Kind::Cnn : Classifier::Kind::Mlp,
+                         .height = task.train.height,
+                         .width = task.train.width,
+                         .classes = task.train.classes,
+                         .hidden = a.hidden,
+                         .channels = a.channels,
+                         .dropout = a.dropout};
   const Device device(globals.request());
   const bool quiet = globals.quiet;
   if (!quiet) {
     report("data", "{}: {} pictures of {}x{} to train on, {} held out", task.data_source, task.train.data.size(),
            task.train.height, task.train.width, task.held_out.data.size());
     report("device", "{} ({})", device.info().name, gpu::kind_name(device.info().kind));
-    report("model", "perceptron {}, {} parameters; {}, batch {}, seed {}", describe_layers(model),
-           format_count(count_parameters(model)), a.optimizer, a.batch, a.seed);
+    Graph graph;
+    build_classifier(graph, model, 1, false);
+    report("model", "{}, {} parameters; {}, batch {}, seed {}", describe(model), format_count(count_parameters(graph)),
+           a.optimizer, a.batch, a.seed);
     std::error_code unseen;
     if (a.resume && !fs::exists(files.checkpoint, unseen))
       report("resume", "{} does not exist: starting anew", files.checkpoint.string());

@@ -1,4 +1,5 @@
-// How single elements and aligned runs of four leave and enter an operand's buffer. Addresses and guards are the caller's.
+// How single elements and aligned runs of four leave and enter an operand's buffer. Addresses and guards are the
+// caller's.
 #include <format>
 
 #include "base/fail.h"
@@ -33,8 +34,8 @@ KernelWriter::Form KernelWriter::form(std::uint32_t operand) const {
   if (is_quantized(o.dtype)) return Form::Blocks;
   if (!is_half(o.dtype)) return views_[operand] == 4 ? Form::Vectors : Form::Scalars;
   if (views_[operand] == 4) return Form::HalfQuads;
-  // Neighbours in one word may belong to different invocations. Where a 16-bit store exists it is used (and both variables of an
-  // in-place pair see 16-bit elements); else single elements are written with atomics.
+  // Neighbours in one word may belong to different invocations. Where a 16-bit store exists it is used (and both
+  // variables of an in-place pair see 16-bit elements); else single elements are written with atomics.
   bool shared = o.written;
   for (const KernelOperand& other : operands) shared = shared || other.in_place_of == operand;
   return shared && caps_.storage_16bit ? Form::Halves : Form::HalfWords;
@@ -43,12 +44,17 @@ KernelWriter::Form KernelWriter::form(std::uint32_t operand) const {
 std::string KernelWriter::buffer_element(std::uint32_t operand, DType compute) const {
   if (compute == DType::boolean) compute = DType::u32;
   switch (form(operand)) {
-    case Form::Scalars: return std::string(glsl_type(compute, 1));
-    case Form::Vectors: return std::string(glsl_type(compute, 4));
+    case Form::Scalars:
+      return std::string(glsl_type(compute, 1));
+    case Form::Vectors:
+      return std::string(glsl_type(compute, 4));
     case Form::HalfWords:
-    case Form::Blocks: return "uint";
-    case Form::HalfQuads: return "uvec2";
-    case Form::Halves: return "uint16_t";
+    case Form::Blocks:
+      return "uint";
+    case Form::HalfQuads:
+      return "uvec2";
+    case Form::Halves:
+      return "uint16_t";
   }
   internal_error("a form of operands");
 }
@@ -63,10 +69,14 @@ std::string KernelWriter::fetch(std::uint32_t operand, DType compute, const std:
     case Form::Vectors:
       text = std::format("B{0}[({1}) >> 2][({1}) & 3u]", operand, index);
       break;
-    case Form::HalfWords: return std::format("ae_from_{0}(B{1}[({2}) >> 1], {2})", half, operand, index);
-    case Form::HalfQuads: return std::format("ae_from_{0}(B{1}[({2}) >> 2][(({2}) >> 1) & 1u], {2})", half, operand, index);
-    case Form::Halves: return std::format("ae_from_{}(uint(B{}[{}]), 0u)", half, operand, index);
-    case Form::Blocks: return std::format("quant_B{}({})", operand, index);
+    case Form::HalfWords:
+      return std::format("ae_from_{0}(B{1}[({2}) >> 1], {2})", half, operand, index);
+    case Form::HalfQuads:
+      return std::format("ae_from_{0}(B{1}[({2}) >> 2][(({2}) >> 1) & 1u], {2})", half, operand, index);
+    case Form::Halves:
+      return std::format("ae_from_{}(uint(B{}[{}]), 0u)", half, operand, index);
+    case Form::Blocks:
+      return std::format("quant_B{}({})", operand, index);
   }
   return compute == DType::boolean ? text + " != 0u" : text;
 }
@@ -80,10 +90,13 @@ std::string KernelWriter::fetch4(std::uint32_t operand, DType compute, const std
     }
     case Form::HalfWords:
       return std::format("ae_from_{0}(uvec2(B{1}[({2}) >> 1], B{1}[(({2}) >> 1) + 1u]))", half, operand, index);
-    case Form::HalfQuads: return std::format("ae_from_{}(B{}[({}) >> 2])", half, operand, index);
-    case Form::Blocks: return std::format("quant4_B{}({})", operand, index);
+    case Form::HalfQuads:
+      return std::format("ae_from_{}(B{}[({}) >> 2])", half, operand, index);
+    case Form::Blocks:
+      return std::format("quant4_B{}({})", operand, index);
     case Form::Scalars:
-    case Form::Halves: break;
+    case Form::Halves:
+      break;
   }
   std::string text = std::format("{}({}", glsl_type(compute, 4), fetch(operand, compute, index));
   for (int lane = 1; lane < 4; ++lane) text += ", " + fetch(operand, compute, std::format("{} + {}u", index, lane));
@@ -103,12 +116,16 @@ std::string KernelWriter::decoders() const {
   return text;
 }
 
-std::string KernelWriter::put(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const {
+std::string KernelWriter::put(std::uint32_t operand, const std::string& index, const std::string& value,
+                              bool exact) const {
   const std::string half = std::format("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
   switch (form(operand)) {
-    case Form::Scalars: return std::format("B{}[{}] = {};", operand, index, value);
-    case Form::Vectors: return std::format("B{0}[({1}) >> 2][({1}) & 3u] = {2};", operand, index, value);
-    case Form::Halves: return std::format("B{}[{}] = uint16_t({}({}));", operand, index, half, value);
+    case Form::Scalars:
+      return std::format("B{}[{}] = {};", operand, index, value);
+    case Form::Vectors:
+      return std::format("B{0}[({1}) >> 2][({1}) & 3u] = {2};", operand, index, value);
+    case Form::Halves:
+      return std::format("B{}[{}] = uint16_t({}({}));", operand, index, half, value);
     case Form::HalfWords:
       // Each atomic touches the bits of this element only.
       return std::format(
@@ -116,22 +133,28 @@ std::string KernelWriter::put(std::uint32_t operand, const std::string& index, c
           "atomicOr(B{0}[at >> 1], {2}({3}) << low); }}",
           operand, index, half, value);
     case Form::HalfQuads:
-    case Form::Blocks: break;
+    case Form::Blocks:
+      break;
   }
   internal_error("this buffer takes no single elements");
 }
 
-std::string KernelWriter::put4(std::uint32_t operand, const std::string& index, const std::string& value, bool exact) const {
+std::string KernelWriter::put4(std::uint32_t operand, const std::string& index, const std::string& value,
+                               bool exact) const {
   const std::string half = std::format("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
   switch (form(operand)) {
-    case Form::Vectors: return std::format("B{}[({}) >> 2] = {};", operand, index, value);
-    case Form::HalfQuads: return std::format("B{}[({}) >> 2] = {}({});", operand, index, half, value);
+    case Form::Vectors:
+      return std::format("B{}[({}) >> 2] = {};", operand, index, value);
+    case Form::HalfQuads:
+      return std::format("B{}[({}) >> 2] = {}({});", operand, index, half, value);
     case Form::HalfWords:
-      return std::format("{{ uint at = ({1}) >> 1; uvec2 words = {2}({3}); B{0}[at] = words.x; B{0}[at + 1u] = words.y; }}",
-                         operand, index, half, value);
+      return std::format(
+          "{{ uint at = ({1}) >> 1; uvec2 words = {2}({3}); B{0}[at] = words.x; B{0}[at + 1u] = words.y; }}", operand,
+          index, half, value);
     case Form::Scalars:
     case Form::Halves:
-    case Form::Blocks: break;
+    case Form::Blocks:
+      break;
   }
   internal_error("this buffer takes no fours");
 }

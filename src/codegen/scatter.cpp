@@ -28,7 +28,8 @@ void radix(KernelWriter& writer) {
   constants(writer);
   const std::int64_t items = writer.fused().call.inputs[0].shape[0];
   writer.define("ITEMS", writer.number(items));
-  writer.define("BLOCKS", writer.number(ceil_div(items, writer.spec().constant("THREADS") * writer.spec().constant("EACH"))));
+  writer.define("BLOCKS",
+                writer.number(ceil_div(items, writer.spec().constant("THREADS") * writer.spec().constant("EACH"))));
   writer.define("SHIFT", writer.number(writer.fused().call.attrs.get<std::int64_t>("shift")));
   writer.define("KEYS", input(writer, 0));
 }
@@ -63,7 +64,8 @@ KernelSource generate_radix_move(KernelWriter& writer) {
 KernelSource generate_scatter_runs(KernelWriter& writer) {
   const TemplateCall& call = writer.fused().call;
   const Shape &x = call.results[0].shape, &u = call.inputs[1].shape;
-  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[3].shape[0], chunk = writer.spec().constant("CHUNK");
+  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[3].shape[0],
+                     chunk = writer.spec().constant("CHUNK");
   constants(writer);
   writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
   if (width == 4) {
@@ -84,7 +86,9 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
 
   // Where update (outer, item, column) lies: a lane and a place in it, or one number where the view is regular.
   const Access& view = call.views[1];
-  const auto scaled = [&](std::string_view what, std::int64_t stride) { return std::format("{} * {}", what, writer.number(stride)); };
+  const auto scaled = [&](std::string_view what, std::int64_t stride) {
+    return std::format("{} * {}", what, writer.number(stride));
+  };
   std::string index = writer.number(view.offset / width);
   if (u[0] > 1) index += " + " + scaled("outer", view.strides[0] / width);
   if (u[1] == 1 || view.strides[1] == view.strides[2] * u[2]) {
@@ -95,14 +99,16 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
                          scaled(std::format("(item % {})", count), view.strides[2] / width));
   }
   index += " + " + (width == 4 ? std::string("column") : scaled("column", view.strides[3]));
-  writer.add(std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", input(writer, 1), index));
+  writer.add(
+      std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", input(writer, 1), index));
   return writer.finish("scatter_runs");
 }
 
 KernelSource generate_scatter_joins(KernelWriter& writer) {
   const TemplateCall& call = writer.fused().call;
   const Shape& x = call.results[0].shape;
-  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[2].shape[0], chunk = writer.spec().constant("CHUNK");
+  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[2].shape[0],
+                     chunk = writer.spec().constant("CHUNK");
   constants(writer);
   writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
   if (width == 4) {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
 constexpr std::int64_t kSmallPart = 8;  // of the elements of a result: a tensor below this share is small beside it
+constexpr std::int64_t kWindow = 64;   // elements of a window up to which reductions over it count as readers of the whole tensor
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
 // A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
 // elements it may also store values of the full space.
@@ -123,7 +124,7 @@ class Fuser {
         const NodeId root = root_of(value.node);
         if ((root != value.node) != reshapes || state_.external[value.node]) continue;
         if (leaf) state_.assigned_to[value.node] = *leaf;
-        const bool shares = reshapes && fusion_ && is_compute(graph_.node(root)) && !state_.external[root];
+        const bool shares = reshapes && fusion_ && (is_compute(graph_.node(root)) || holds_first_result(value, root)) && !state_.external[root];
         if (shares) {
           state_.storage[root] = value;
           state_.external[root] = true;
@@ -132,6 +133,13 @@ class Fuser {
         }
       }
     }
+  }
+
+  /// Is `value` a reshape of result 0 of the kernel op `root`?
+  bool holds_first_result(ValueId value, NodeId root) const {
+    if (graph_.node(root).op->kind != OpKind::Kernel) return false;
+    while (value.node != root) value = graph_.node(value.node).inputs[0];
+    return value.result == 0;
   }
 
   /// A gather that is only gathered from, along other axes: those become loads with two indices.
@@ -214,8 +222,17 @@ class Fuser {
   bool path_around(int from, int to) const {
     std::vector<bool> seen(state_.clusters.size(), false);
     std::vector<int> stack;
-    // Nodes are in topological order: what begins behind the end of `to` does not lead there.
-    const NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
+    // Nodes are in topological order: what begins behind the end of `to`, and of every cluster that begins before that end and so
+    // may lead there, does not lead there. (A path of clusters may go back in the order: each holds nodes from far apart.)
+    NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
+    for (bool grown = true; grown;) {
+      grown = false;
+      for (const auto& nodes : state_.clusters) {
+        if (nodes.empty() || nodes.front() >= last || nodes.back() <= last) continue;
+        last = nodes.back();
+        grown = true;
+      }
+    }
     const auto before = [&](int c) { return state_.clusters[static_cast<std::size_t>(c)].front() < last; };
     for (const int c : consumers(from)) {
       if (c != to && before(c)) stack.push_back(c);
@@ -400,7 +417,9 @@ class Fuser {
       std::int64_t size = 1;
       for (const std::int64_t e : kernel->space) size *= e;
       for (const KernelOperand& operand : kernel->operands) {
-        if (!operand.written && operand.elements == size && size > 1) readers[operand.value.node].push_back(static_cast<int>(id));
+        // Windows are several times as large as what they are of.
+        const bool whole = kernel->kind == FusedKernel::Kind::Reduction ? operand.elements >= size / kWindow : operand.elements == size;
+        if (!operand.written && whole && size > 1) readers[operand.value.node].push_back(static_cast<int>(id));
       }
     }
     for (auto& list : readers) {

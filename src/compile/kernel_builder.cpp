@@ -174,7 +174,7 @@ struct Builder {
       if (n.op->kind == OpKind::Leaf) return state.is_literal(value.node) && !literals ? std::nullopt : std::optional(value);
       if (!state.transparent[value.node]) {
         if (inside(value.node)) return std::nullopt;
-        return n.op->kind == OpKind::Kernel ? value : state.storage[value.node];
+        return value.result > 0 ? value : state.storage[value.node];
       }
       if (n.op->movement != MovementKind::Reshape) return std::nullopt;
       value = n.inputs[0];
@@ -793,7 +793,8 @@ struct Builder {
         call.input_operands.push_back(operand_index(stored, false));
       }
     }
-    for (std::uint32_t r = 0; r < node.results.size(); ++r) call.result_operands.push_back(operand_index({self, r}, true));
+    for (std::uint32_t r = 0; r < node.results.size(); ++r)
+      call.result_operands.push_back(operand_index(r == 0 ? state.storage[self] : ValueId{self, r}, true));
     for (const KernelOperand& operand : kernel.operands) {
       if (device_unit(operand.dtype).elements == 1) continue;  // templates know 32-bit elements only
       fail(ErrorCode::Unsupported, "[{}] its kernel has no form for {} operands", node.op->name, dtype_name(operand.dtype));

@@ -67,6 +67,7 @@ struct Cell {
   std::vector<TensorPart> parts;     ///< the buffers it needs; placements and allocations are that many, one after another
   std::uint32_t placement = kNone;   ///< pinned cells; cells written over a leaf share the leaf's
   std::uint32_t allocation = kNone;  ///< arena cells: cells that take over memory in place share one
+  bool has_heir = false;             ///< an update takes over its memory, and with it its contents
 };
 
 class Scheduler {
@@ -84,6 +85,7 @@ class Scheduler {
     save_leaves_read_late();
     for (const NodeId id : graph_.assigns()) add_assign(graph_.node(id));
     place_outputs();
+    make_updates_in_place();
     check_writers();
     for (const Segment segment : {Segment::Forward, Segment::Backward, Segment::Update}) assign_groups(segment);
     plan_.barrier_groups = group_count_;
@@ -441,6 +443,27 @@ class Scheduler {
     }
   }
 
+  /// What an update starts from is computed where its result is pinned, if nothing else reads it.
+  void make_updates_in_place() {
+    for (std::uint32_t i = static_cast<std::uint32_t>(items_.size()); i-- > 0;) {  // an update of an update: the later one first
+      const Item& item = items_[i];
+      if (!item.initial || item.dropped) continue;
+      Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
+      const bool alone = std::ranges::all_of(from.readers, [&](const Use& use) { return use.item == i; });
+      const bool early = std::ranges::all_of(from.writers, [&](const Use& use) { return segment_of(use) == item.segment; });
+      if (from.placement != kNone || to.placement == kNone || from.writers.empty() || from.bytes != to.bytes || !alone || !early) continue;
+      const Home home = plan_.placements[to.placement].home;
+      if (home != Home::Output) continue;
+      from.placement = to.placement;
+      for (const Use& writer : from.writers) {  // the kernel comes behind what it starts from
+        for (const Use& reader : to.writers) {
+          if (reader.item != i) add_edge(writer.item, reader.item);
+        }
+      }
+      drop(i);
+    }
+  }
+
   void check_writers() const {
     for (const auto& [value, cell] : cell_of_value_) {
       if (is_leaf(value) || !cells_[cell].writers.empty()) continue;
@@ -513,7 +536,7 @@ class Scheduler {
 
     for (const std::uint32_t i : by_group) {
       const Item& item = items_[i];
-      if (item.dropped) continue;
+      if (item.dropped || update_within(i)) continue;
       for (const Access& a : item.accesses) {
         Cell& cell = cells_[a.cell];
         if (!a.written || cell.placement != kNone || cell.allocation != kNone) continue;
@@ -562,6 +585,30 @@ class Scheduler {
     }
   }
 
+  /// The initial copy `index` of an update moves nothing if the new value may take over the old one's memory, of which nobody else
+  /// reads later.
+  bool update_within(std::uint32_t index) {
+    const Item& item = items_[index];
+    if (!item.initial) return false;
+    Cell &from = cells_[item.accesses[0].cell], &to = cells_[item.accesses[1].cell];
+    const bool read_later = std::ranges::any_of(
+        from.readers, [&](const Use& use) { return use.item != index && items_[use.item].group > item.group; });
+    // Of one segment only: a repeated backward pass must not find what it has updated before.
+    const bool elsewhere = std::ranges::any_of(from.writers, [&](const Use& use) { return segment_of(use) != item.segment; });
+    if (elsewhere && !c_.options.aliasing) return false;
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || to.placement != kNone || to.allocation != kNone ||
+        from.bytes != to.bytes || read_later) {
+      return false;
+    }
+    const LiveRange range = lifetime(to);
+    to.allocation = from.allocation;
+    from.has_heir = true;
+    allocations_[to.allocation].last = std::max(allocations_[to.allocation].last, range.last);
+    plan_.memory.logical_bytes += align_up(to.bytes, alignment_);
+    drop(index);
+    return true;
+  }
+
   std::uint32_t allocate(LiveRange range, std::string_view name) {
     if (range.bytes > c_.caps.max_buffer_size) {
       fail(ErrorCode::LimitExceeded, "'{}' needs {} bytes of one buffer; max_buffer_size of {} is {}", name,
@@ -589,7 +636,10 @@ class Scheduler {
     const Access& read = item.accesses[written.in_place_of];
     const Cell& from = cells_[read.cell];
     const Cell& to = cells_[written.cell];
-    if (from.placement != kNone || from.allocation == kNone || from.bytes != to.bytes || to.writers.size() != 1)
+    // Of one segment only: a repeated backward pass must not find what it has updated before.
+    const bool elsewhere = std::ranges::any_of(from.writers, [&](const Use& use) { return segment_of(use) != item.segment; });
+    if (elsewhere && !c_.options.aliasing) return false;
+    if (from.placement != kNone || from.allocation == kNone || from.has_heir || from.bytes != to.bytes || to.writers.size() != 1)
       return kNone;
     if (read.bytes != from.bytes || written.bytes != to.bytes) return kNone;  // row windows
     for (const Access& other : item.accesses) {                               // one heir only

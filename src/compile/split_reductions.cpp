@@ -247,7 +247,11 @@ class Splitter {
       }
       ends[static_cast<std::size_t>(axis)] = end;
       result = add(find_op("slice"), {rebuild_.mapped(value).id()},
-                   {{"axes", std::move(axes)}, {"starts", std::move(starts)}, {"ends", std::move(ends)}, {"steps", std::move(steps)}}, like);
+                   {{"axes", std::move(axes)},
+                    {"starts", std::move(starts)},
+                    {"ends", std::move(ends)},
+                    {"steps", std::move(steps)}},
+                   like);
     }
     sliced_.emplace(key, result);
     return result;
@@ -267,7 +271,8 @@ class Splitter {
 std::shared_ptr<Graph> split_reductions(std::shared_ptr<Graph> graph, const Caps& caps) {
   while (true) {  // rows that are too long by themselves are cut again, along the next axis
     Splitter splitter(*graph, caps);
-    if (std::ranges::none_of(graph->nodes(), [&](const Node& node) { return splitter.cut(node).has_value(); })) return graph;
+    if (std::ranges::none_of(graph->nodes(), [&](const Node& node) { return splitter.cut(node).has_value(); }))
+      return graph;
     graph = splitter.run();
   }
 }

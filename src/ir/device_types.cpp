@@ -19,18 +19,23 @@ DType compute_dtype(DType dtype) {
     case DType::q5_0:
     case DType::q8_0:
     case DType::q4_K:
-    case DType::q6_K: return DType::f32;
+    case DType::q6_K:
+      return DType::f32;
     case DType::i8:
     case DType::i16:
     case DType::i32:
-    case DType::i64: return DType::i32;
+    case DType::i64:
+      return DType::i32;
     case DType::u8:
     case DType::u16:
     case DType::u32:
-    case DType::u64: return DType::u32;
-    case DType::boolean: return DType::boolean;
+    case DType::u64:
+      return DType::u32;
+    case DType::boolean:
+      return DType::boolean;
     default:
-      fail(ErrorCode::Unsupported, "dtype {} has no form on the device yet (f32, f16, bf16, quantized blocks, integers and bool have)",
+      fail(ErrorCode::Unsupported,
+           "dtype {} has no form on the device yet (f32, f16, bf16, quantized blocks, integers and bool have)",
            dtype_name(dtype));
   }
 }
@@ -48,8 +53,8 @@ DeviceUnit device_unit(DType dtype) {
 
 std::uint64_t device_bytes(DType dtype, std::int64_t elements) {
   const DeviceUnit unit = device_unit(dtype);
-  return checked_mul(ceil_div(static_cast<std::uint64_t>(elements), std::uint64_t{unit.elements}), std::uint64_t{unit.bytes},
-                     "tensor bytes");
+  return checked_mul(ceil_div(static_cast<std::uint64_t>(elements), std::uint64_t{unit.elements}),
+                     std::uint64_t{unit.bytes}, "tensor bytes");
 }
 
 std::uint64_t device_bytes(const TensorType& type) { return device_bytes(type.dtype, type.shape.elements()); }

@@ -63,9 +63,9 @@ vec4 ae_bytes(uint word) { return vec4(uvec4(word, word >> 8, word >> 16, word >
 //@ ae_signed_bytes
 vec4 ae_signed_bytes(uint word) { return vec4(ivec4(uvec4(word << 24, word << 16, word << 8, word)) >> 24); }
 //@ quant_q8_0
-// Decoders, one pair of functions per operand ($ is its buffer): elements e to e + 3, e a multiple of 4. The device layout is that of
-// base/quant.h: units of two blocks begin with both scales. All arithmetic is exact but for one rounding at the end, so that neither
-// contraction nor reordering changes a value.
+// Decoders, one pair of functions per operand ($ is its buffer): elements e to e + 3, e a multiple of 4. The device
+// layout is that of base/quant.h: units of two blocks begin with both scales. All arithmetic is exact but for one
+// rounding at the end, so that neither contraction nor reordering changes a value.
 vec4 quant4_$(uint e) {
   uint block = e >> 5, unit = (block >> 1) * 17u;
   uint q = $[unit + 1u + (block & 1u) * 8u + ((e & 31u) >> 2)];

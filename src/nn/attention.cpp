@@ -24,7 +24,12 @@ Value multi_head_attention(Value x, std::string_view name, MultiHeadAttentionOpt
     const Value split = reshape(layer.at(flat), {v.shape()[0], v.shape()[1], count, head_dim}, loc);
     return permute(layer.at(split), {0, 2, 1, 3}, loc);
   };
-  const Value q = project(x, heads, "q_proj"), k = project(context, kv, "k_proj"), v = project(context, kv, "v_proj");
+  Value q = project(x, heads, "q_proj"), k = project(context, kv, "k_proj");
+  const Value v = project(context, kv, "v_proj");
+  if (options.rope) {
+    q = rope(layer.at(q), *options.rope);
+    k = rope(layer.at(k), *options.rope);
+  }
   const Value attended = attention(layer.at(q), layer.at(k), layer.at(v),
                                    {.causal = options.causal, .window = options.window, .mask = options.mask});
   const Value joined = reshape(layer.at(permute(layer.at(attended), {0, 2, 1, 3}, loc)),

@@ -25,6 +25,15 @@ Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions opt
   return add(layer.at(y), layer.at(aeshna::linear(layer.at(scaled), layer.at(b))));
 }
 
+Value embedding(Value ids, std::int64_t count, std::int64_t width, std::string_view name, EmbeddingOptions options, Loc loc) {
+  const Layer layer("embedding", name, ids, loc);
+  layer.require(count >= 1 && width >= 1, "needs at least one row and one column, not [{}, {}]", count, width);
+  const Value table = layer.graph().parameter(
+      layer.part("weight"), {count, width},
+      {.init = options.init.value_or(Init::normal(0, 1)), .trainable = options.trainable}, loc);
+  return aeshna::embedding(layer.at(table), layer.at(ids));
+}
+
 Value activate(Value x, Activation activation, Loc loc) {
   const Operand operand(x, loc);
   switch (activation) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <format>
 
+#include "ir/device_types.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -43,11 +44,16 @@ void expect_shape(const InferContext& ctx, std::size_t input, std::string_view w
   }
 }
 
-void infer_operands(const InferContext& ctx) {
+void infer_operands(const InferContext& ctx, bool half) {
   constexpr const char* kNames[] = {"q", "k", "v"};
+  const DType dtype = ctx.inputs[0].dtype;
+  if (dtype != DType::f32 && !(half && is_half(dtype)))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is not defined for {}", dtype_name(dtype)));
   for (std::size_t i = 0; i < 3; ++i) {
-    if (ctx.inputs[i].dtype != DType::f32)
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("{} must be f32, not {}", kNames[i], dtype_name(ctx.inputs[i].dtype)));
+    if (ctx.inputs[i].dtype != dtype) {
+      ctx.fail(ErrorCode::DTypeMismatch, std::format("q is {}, but {} is {}", dtype_name(dtype), kNames[i],
+                                                     dtype_name(ctx.inputs[i].dtype)));
+    }
     if (ctx.inputs[i].shape.rank() != 4) {
       ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must be [batch, heads, sequence, head_dim], not {}", kNames[i],
                                                      ctx.inputs[i].shape.to_string()));
@@ -73,7 +79,7 @@ void infer_options(const InferContext& ctx, std::size_t required) {
   bool mask = false, position = false;
   for (std::size_t i = required; i < ctx.inputs.size(); ++i) {
     const TensorType& type = ctx.inputs[i];
-    if (type.dtype == DType::f32 && !mask && !position) {
+    if ((type.dtype == DType::f32 || type.dtype == ctx.inputs[0].dtype) && !mask && !position) {
       mask = true;
       const Shape full{q[0], q[1], q[2], k[2]};
       bool fits = type.shape.rank() == 4;
@@ -87,7 +93,7 @@ void infer_options(const InferContext& ctx, std::size_t required) {
       expect_shape(ctx, i, "position (of each sequence's first query)", Shape{q[0]});
     } else {
       ctx.fail(ErrorCode::DTypeMismatch,
-               std::format("operand {} must be a mask (f32) or after it the position (i32), not {}", i, type.to_string()));
+               std::format("operand {} must be a mask (of floats) or after it the position (i32), not {}", i, type.to_string()));
     }
   }
   const auto p = AttentionProblem::of(ctx.inputs, ctx.attrs, required);
@@ -110,14 +116,14 @@ void infer_options(const InferContext& ctx, std::size_t required) {
 }
 
 std::vector<TensorType> infer_attention(const InferContext& ctx) {
-  infer_operands(ctx);
+  infer_operands(ctx, true);
   infer_options(ctx, kAttentionOperands);
   const Shape& q = ctx.inputs[0].shape;
-  return {f32_type({q[0], q[2], q[1], q[3]}), f32_type({q[0], q[1], q[2]})};
+  return {{ctx.inputs[0].dtype, {q[0], q[2], q[1], q[3]}}, f32_type({q[0], q[1], q[2]})};
 }
 
 void infer_gradient(const InferContext& ctx) {
-  infer_operands(ctx);
+  infer_operands(ctx, false);
   const Shape& q = ctx.inputs[0].shape;
   for (std::size_t i = 3; i < 6; ++i) {
     if (ctx.inputs[i].dtype != DType::f32)
@@ -416,7 +422,7 @@ AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const Attent
   }
   if (options.mask) {
     Value mask = *options.mask;
-    if (mask.dtype() == DType::boolean) {
+    if (mask.dtype() == DType::boolean) {  // f32 even for f16 operands: f16 does not reach what masks
       constexpr double kLowest = -3.4028234663852886e38;  // finite: infinities are no arithmetic on every device
       mask = select(Operand(mask, line), Operand(mask.graph().constant(0, DType::f32, line), line), Operand(kLowest, line));
     }

@@ -13,7 +13,8 @@ namespace aeshna {
 
 void need_index(const InferContext& ctx, std::size_t input, std::string_view name) {
   if (is_index(ctx.inputs[input].dtype)) return;
-  ctx.fail(ErrorCode::DTypeMismatch, std::format("{} must be i32 or i64, not {}", name, dtype_name(ctx.inputs[input].dtype)));
+  ctx.fail(ErrorCode::DTypeMismatch,
+           std::format("{} must be i32 or i64, not {}", name, dtype_name(ctx.inputs[input].dtype)));
 }
 
 int need_axis(const InferContext& ctx, int rank) {
@@ -24,19 +25,23 @@ int need_axis(const InferContext& ctx, int rank) {
   return static_cast<int>(axis);
 }
 
-std::string describe_range(std::int64_t extent, std::int64_t axis) { return std::format("[0, {}) of axis {}", extent, axis); }
+std::string describe_range(std::int64_t extent, std::int64_t axis) {
+  return std::format("[0, {}) of axis {}", extent, axis);
+}
 
 void check_indices(std::string_view op, Value indices, std::int64_t extent, std::int64_t axis, const Loc& line) {
   if (indices.shape().elements() == 0) return;
   if (is_constant(indices.node())) {
     for (const double index : indices.node().attrs.get<Literal>("value").to_doubles()) {
       if (index >= 0 && index < static_cast<double>(extent)) continue;
-      op_error(ErrorCode::OutOfRange, op, std::format("index {} is outside {}", index, describe_range(extent, axis)), line);
+      op_error(ErrorCode::OutOfRange, op, std::format("index {} is outside {}", index, describe_range(extent, axis)),
+               line);
     }
     return;
   }
   const auto at = [&](Value v) { return Operand(v, line); };
-  const Value outside = logical_or(at(less(at(indices), Operand(0, line))), at(greater_equal(at(indices), Operand(extent, line))));
+  const Value outside =
+      logical_or(at(less(at(indices), Operand(0, line))), at(greater_equal(at(indices), Operand(extent, line))));
   const Value any = greater(at(sum(at(cast(at(outside), DType::i32)))), Operand(0, line));
   any.graph().add("check", {&any, 1},
                   {{"code", std::string("out_of_range")},
@@ -64,13 +69,17 @@ std::vector<TensorType> infer_gather_elements(const InferContext& ctx) {
   }
   const int axis = need_axis(ctx, x.shape.rank());
   const std::int64_t count = index.shape[axis];
-  return {{element_type(x.dtype), guarded(ctx, [&] { return broadcast_shapes(x.shape.with(axis, 1), index.shape.with(axis, 1)); }).with(axis, count)}};
+  return {{element_type(x.dtype), guarded(ctx, [&] {
+                                    return broadcast_shapes(x.shape.with(axis, 1), index.shape.with(axis, 1));
+                                  }).with(axis, count)}};
 }
 
 OpDef gather_elements_op() {
   OpDef op;
   op.name = "gather_elements";
-  op.doc = "y[..., i, ...] = x[..., index[..., i, ...], ...] along attr axis; the other axes broadcast; outside the axis: 0.";
+  op.doc =
+      "y[..., i, ...] = x[..., index[..., i, ...], ...] along attr axis; the other axes broadcast; outside the axis: "
+      "0.";
   op.kind = OpKind::Gather;
   op.reads_quantized = true;
   op.min_inputs = op.max_inputs = 2;
@@ -89,7 +98,8 @@ OpDef gather_elements_op() {
     std::size_t n = 0;
     walk<2>(y.type.shape, {fixed, broadcast_strides(index.type.shape, y.type.shape)}, [&](const auto& at) {
       const double i = index.data[static_cast<std::size_t>(at[1])];
-      y.data[n++] = inside(i, extent) ? x.data[static_cast<std::size_t>(at[0] + static_cast<std::int64_t>(i) * stride)] : 0;
+      y.data[n++] =
+          inside(i, extent) ? x.data[static_cast<std::size_t>(at[0] + static_cast<std::int64_t>(i) * stride)] : 0;
     });
   };
   op.gradient = GradientKind::Rule;
@@ -105,18 +115,21 @@ OpDef gather_elements_op() {
   op.cases = [] {
     const auto one = [](Shape x, Shape index, std::int64_t axis, DType dtype = DType::f32) {
       const auto last = static_cast<double>(x[static_cast<int>(axis)] - 1);
-      OpCase c{.inputs = {{dtype, x}, {DType::i32, index}}, .attrs = {{"axis", axis}}, .ranges = {{-2, 2}, {0, last}}, .values = {}};
+      OpCase c{.inputs = {{dtype, x}, {DType::i32, index}},
+               .attrs = {{"axis", axis}},
+               .ranges = {{-2, 2}, {0, last}},
+               .values = {}};
       if (dtype != DType::f32) c.ranges[0] = {0, 1};
       c.gradient = dtype == DType::f32;
       return c;
     };
-    std::vector<OpCase> cases = {one({5, 7}, {5, 3}, 1),           // torch.gather
-                                 one({5, 7}, {9, 7}, 0),           // along the first axis, repeats
-                                 one({11, 8}, {6, 1}, 0),          // whole rows: vectors
-                                 one({11, 6}, {1031, 1}, 0),       // many repeats of each row
-                                 one({3, 5, 7}, {1, 4, 1}, 1),     // a middle axis, one index list
-                                 one({3, 5, 8}, {3, 4, 1}, 1),     // an index list per batch
-                                 one({1, 5, 4}, {3, 2, 4}, 1),     // x broadcasts
+    std::vector<OpCase> cases = {one({5, 7}, {5, 3}, 1),        // torch.gather
+                                 one({5, 7}, {9, 7}, 0),        // along the first axis, repeats
+                                 one({11, 8}, {6, 1}, 0),       // whole rows: vectors
+                                 one({11, 6}, {1031, 1}, 0),    // many repeats of each row
+                                 one({3, 5, 7}, {1, 4, 1}, 1),  // a middle axis, one index list
+                                 one({3, 5, 8}, {3, 4, 1}, 1),  // an index list per batch
+                                 one({1, 5, 4}, {3, 2, 4}, 1),  // x broadcasts
                                  one({2, 5, 1, 3}, {1, 3, 4, 3}, 1),
                                  one({64}, {16}, 0),
                                  one({1}, {3}, 0),
@@ -170,27 +183,35 @@ Value expand_gather(const BuildContext& c, std::span<const Value> in, int axis) 
   const Shape x = in[0].shape();
   Ints one(static_cast<std::size_t>(x.rank()), 1);
   one[static_cast<std::size_t>(axis)] = in[1].shape().elements();
-  const Expr y = apply("gather_elements", {{c, in[0]}, reshape_to({c, in[1]}, Shape(one))}, {{"axis", std::int64_t{axis}}});
+  const Expr y =
+      apply("gather_elements", {{c, in[0]}, reshape_to({c, in[1]}, Shape(one))}, {{"axis", std::int64_t{axis}}});
   return reshape_to(y, c.like.results[0].shape).value;
 }
 
 OpDef gather_op() {
   OpDef op;
   op.name = "gather";
-  op.doc = "x[:axis] ++ indices ++ x[axis + 1:]: slices of x along attr axis (NumPy take); an index outside the axis gives 0.";
+  op.doc =
+      "x[:axis] ++ indices ++ x[axis + 1:]: slices of x along attr axis (NumPy take); an index outside the axis gives "
+      "0.";
   op.kind = OpKind::Composite;
   op.reads_quantized = op.moves_elements = true;
   op.min_inputs = op.max_inputs = 2;
   op.gradient = GradientKind::Expansion;
   op.infer = infer_gather;
-  op.eval = [](const EvalContext& ctx) { eval_gather(ctx, static_cast<int>(ctx.node.attrs.get<std::int64_t>("axis"))); };
+  op.eval = [](const EvalContext& ctx) {
+    eval_gather(ctx, static_cast<int>(ctx.node.attrs.get<std::int64_t>("axis")));
+  };
   op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> {
     return {expand_gather(c, in, static_cast<int>(c.like.attrs.get<std::int64_t>("axis")))};
   };
   op.cases = [] {
     const auto one = [](Shape x, Shape indices, std::int64_t axis) {
       const auto last = static_cast<double>(x[static_cast<int>(axis)] - 1);
-      return OpCase{.inputs = {f32_type(x), {DType::i32, indices}}, .attrs = {{"axis", axis}}, .ranges = {{-2, 2}, {0, last}}, .values = {}};
+      return OpCase{.inputs = {f32_type(x), {DType::i32, indices}},
+                    .attrs = {{"axis", axis}},
+                    .ranges = {{-2, 2}, {0, last}},
+                    .values = {}};
     };
     std::vector<OpCase> cases = {one({7, 5}, {3}, 0), one({7, 5}, {2, 3}, 1), one({3, 5, 4}, {2, 3}, 1),
                                  one({6}, {}, 0),     one({6}, {2, 2, 2}, 0), one({4, 3}, {0}, 0),
@@ -212,16 +233,22 @@ OpDef embedding_op() {
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const TensorType &table = ctx.inputs[0], &ids = ctx.inputs[1];
     need_index(ctx, 1, "ids");
-    if (table.shape.rank() != 2) ctx.fail(ErrorCode::ShapeMismatch, std::format("the table must be [V, D], not {}", table.to_string()));
+    if (table.shape.rank() != 2)
+      ctx.fail(ErrorCode::ShapeMismatch, std::format("the table must be [V, D], not {}", table.to_string()));
     Ints dims(ids.shape.begin(), ids.shape.end());
     dims.push_back(table.shape[1]);
     return {{element_type(table.dtype), guarded(ctx, [&] { return Shape(dims); })}};
   };
   op.eval = [](const EvalContext& ctx) { eval_gather(ctx, 0); };
-  op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> { return {expand_gather(c, in, 0)}; };
+  op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> {
+    return {expand_gather(c, in, 0)};
+  };
   op.cases = [] {
     const auto one = [](std::int64_t v, std::int64_t d, Shape ids) {
-      return OpCase{.inputs = {f32_type({v, d}), {DType::i32, ids}}, .attrs = {}, .ranges = {{-2, 2}, {0, static_cast<double>(v - 1)}}, .values = {}};
+      return OpCase{.inputs = {f32_type({v, d}), {DType::i32, ids}},
+                    .attrs = {},
+                    .ranges = {{-2, 2}, {0, static_cast<double>(v - 1)}},
+                    .values = {}};
     };
     return std::vector<OpCase>{one(11, 8, {2, 5}), one(11, 7, {13}), one(3, 4, {}), one(5, 1, {6}), one(4, 4, {0, 3})};
   };
@@ -248,7 +275,8 @@ OpDef one_hot_op() {
     const std::int64_t depth = ctx.node.attrs.get<std::int64_t>("depth");
     std::int64_t row = 0;
     for (const double index : ctx.inputs[0]->data) {
-      if (inside(index, depth)) ctx.results[0].data[static_cast<std::size_t>(row * depth + static_cast<std::int64_t>(index))] = 1;
+      if (inside(index, depth))
+        ctx.results[0].data[static_cast<std::size_t>(row * depth + static_cast<std::int64_t>(index))] = 1;
       ++row;
     }
   };
@@ -261,7 +289,10 @@ OpDef one_hot_op() {
   };
   op.cases = [] {
     const auto one = [](Shape indices, std::int64_t depth, DType dtype = DType::i32) {
-      return OpCase{.inputs = {{dtype, indices}}, .attrs = {{"depth", depth}}, .ranges = {{-1, static_cast<double>(depth)}}, .values = {}};
+      return OpCase{.inputs = {{dtype, indices}},
+                    .attrs = {{"depth", depth}},
+                    .ranges = {{-1, static_cast<double>(depth)}},
+                    .values = {}};
     };
     return std::vector<OpCase>{one({5}, 7), one({2, 3}, 4), one({}, 1), one({0}, 3), one({6}, 3, DType::i64)};
   };
@@ -271,7 +302,8 @@ OpDef one_hot_op() {
 std::int64_t resolve_axis(std::string_view op, const Operand& x, std::int64_t axis) {
   const int rank = resolve_value(op, x).shape().rank();
   if (axis < -rank || axis >= rank) {
-    op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is out of range for {}", axis, x.value().type().to_string()), x.line());
+    op_error(ErrorCode::InvalidArgument, op,
+             std::format("axis {} is out of range for {}", axis, x.value().type().to_string()), x.line());
   }
   return axis < 0 ? axis + rank : axis;
 }

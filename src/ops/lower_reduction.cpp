@@ -13,6 +13,9 @@
 namespace aeshna {
 namespace {
 
+constexpr std::int64_t kShortWindow = 16;
+constexpr std::uint64_t kShortColumn = 64;
+
 struct Geometry {
   bool columns = false;  ///< neighbouring threads work on neighbouring rows, not on neighbouring points of one row
   int width = 1;         ///< 4: inner points are 4-vectors
@@ -48,10 +51,16 @@ Facts facts_of(const FusedKernel& kernel) {
   std::int64_t along_row = 0, across_rows = 0;  // elements: a mean per row does not outweigh the matrix beside it
   const auto visit = [&](const Access& access, std::uint32_t operand, bool stored, bool gather = false) {
     const std::int64_t elements = kernel.operands[operand].elements;
-    if (kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1) {
+    const bool along = kernel.space.size() > kernel.outer_rank && std::abs(access.strides[last]) == 1;
+    // Neighbouring rows see neighbouring elements: columns, and windows of a small stride.
+    bool across = false;
+    for (std::size_t d = 0; d < kernel.outer_rank; ++d) {
+      const std::int64_t s = access.strides[d];
+      across |= kernel.space[d] > 1 && (s == 1 || (along && s > 1 && s < 4));
+    }
+    if (along && !(across && kernel.space[last] <= kShortWindow)) {
       along_row += elements;
-    } else if (std::any_of(access.strides.begin(), access.strides.begin() + kernel.outer_rank,
-                           [](std::int64_t s) { return s == 1; })) {
+    } else if (across) {
       across_rows += elements;
     }
     if (gather) return;  // four loads at worst, as in a scalar kernel
@@ -106,8 +115,10 @@ Geometry choose(const Facts& facts, const Caps& caps, int width, bool split) {
   const std::uint32_t limit = thread_limit(facts, caps, few && !split ? 1024 : 256);
   const std::uint64_t threads_wanted = ceil_div(points, std::uint64_t{4});
   if (g.columns) {
-    g.tx = power_of_two(facts.rows, std::min(32u, limit));
-    g.ty = power_of_two(threads_wanted, limit / g.tx);
+    // Short columns in plenty: a thread each.
+    const bool short_columns = units > 0 && points <= kShortColumn && facts.rows >= 512 * units;
+    g.tx = power_of_two(facts.rows, std::min(short_columns ? 256u : 32u, limit));
+    g.ty = short_columns ? 1 : power_of_two(threads_wanted, limit / g.tx);
   } else {
     g.ty = power_of_two(threads_wanted, limit);
     g.tx = power_of_two(facts.rows, std::max(std::min(limit, 256u) / g.ty, 1u));

@@ -10,7 +10,7 @@ namespace aeshna {
 constexpr std::int64_t kRadixBits = 4, kRadixDigits = 1 << kRadixBits;
 constexpr std::int64_t kRadixTile = 4096;  ///< keys of one workgroup
 constexpr std::int64_t kOrderTile = 1024;  ///< keys that index_order compares with at a time
-constexpr std::int64_t kOrderSplit = 4;    ///< threads that count for one key
+constexpr std::int64_t kOrderSplit = 8;    ///< threads that count for one key
 
 /// Slots of the sorted order that one invocation of scatter_runs walks at most: near the square root, so that neither a run within
 /// a chunk nor the chunks of a long run take long.

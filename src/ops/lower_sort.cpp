@@ -1,5 +1,6 @@
 // Geometry of sorts.
 #include <algorithm>
+#include <bit>
 #include <format>
 #include <memory>
 
@@ -15,11 +16,10 @@ std::vector<Candidate> lower_sort_chunks(const FusedKernel& kernel, const Caps& 
   const TemplateCall& call = kernel.call;
   const std::int64_t rows = call.inputs[0].shape[0], n = call.inputs[0].shape[1];
   const std::int64_t chunk = call.attrs.get<std::int64_t>("chunk");
-  // Few capacities, so that shapes share kernels.
-  const std::int64_t longest = std::min(chunk, n);
-  const std::int64_t capacity = longest <= 32 ? 32 : longest <= 256 ? 256 : kSortChunk;
+  const auto longest = static_cast<std::uint64_t>(std::max<std::int64_t>(std::min(chunk, n), 32));
+  const auto capacity = static_cast<std::int64_t>(std::bit_ceil(longest));
   const std::int64_t items_per_group = std::max<std::int64_t>(512 / capacity, 1);
-  const std::uint32_t threads = workgroup_threads(caps, capacity == kSortChunk ? 512 : 256);
+  const std::uint32_t threads = workgroup_threads(caps, capacity > 512 ? 512 : 256);
 
   Candidate candidate;
   KernelSpec& spec = candidate.spec;

@@ -230,32 +230,49 @@ Expr gather_windows(const BuildContext& c, const Pool& p, Expr g, std::optional<
   };
   Expr value = neighbours(g);
   if (index) {
-    std::int64_t pitch = 1;
+    // Where (q, r) is in x's row: counted from the padding's start, less what that is too much. Positions in the padding alias
+    // others and are cut off below.
+    std::int64_t pitch = 1, surplus = 0;
     std::optional<Expr> position;
     for (std::size_t i = n; i-- > 0;) {
       const Axis& a = p.axes[i];
-      Expr at = iota(c, full, 1 + 2 * i);
-      if (steps[i] > 1) {
-        at = at * static_cast<double>(steps[i]) + iota(c, full, 2 + 2 * i);
-        if (a.before > 0) at = at - static_cast<double>(a.before);
-      }
+      Ints dims(full.size(), 1);
+      dims[1 + 2 * i] = rows[i];
+      dims[2 + 2 * i] = rest[i];
+      Expr at = reshape_to(iota(c, {rows[i] * rest[i]}, 0), Shape(dims));
       if (pitch > 1) at = at * static_cast<double>(pitch);
       position = position ? *position + at : at;
+      if (steps[i] > 1) surplus += a.before * pitch;
       pitch *= a.extent;
     }
+    if (surplus > 0) position = *position - static_cast<double>(surplus);
     value = where(apply("equal", {neighbours(*index), *position}), value, 0);
   } else {
-    std::optional<Expr> inside;
+    // Where the stride does not divide the kernel, the last neighbour is too far away for some remainders.
+    Ints dims(full.size(), 1);
+    bool all = true;
     for (std::size_t i = 0; i < n; ++i) {
-      const std::int64_t step = steps[i];
-      if (step == 1 || p.axes[i].kernel % step == 0) continue;
-      // k = r + step * m, and the window positions run against m.
-      const Expr m = iota(c, full, 1 + 2 * n + i), r = iota(c, full, 2 + 2 * i);
-      const Expr k = r + (static_cast<double>(step * (kernel[i] - 1)) - m * static_cast<double>(step));
-      const Expr one = apply("less", {k, k.number(static_cast<double>(p.axes[i].kernel))});
-      inside = inside ? apply("logical_and", {*inside, one}) : one;
+      dims[2 + 2 * i] = rest[i];
+      dims[1 + 2 * n + i] = kernel[i];
+      all = all && (steps[i] == 1 || p.axes[i].kernel % steps[i] == 0);
     }
-    if (inside) value = where(*inside, value, 0);
+    if (!all) {
+      std::vector<double> inside;
+      const auto sees = [&](std::size_t i, std::int64_t r, std::int64_t m) {
+        return steps[i] == 1 || r + steps[i] * (kernel[i] - 1 - m) < p.axes[i].kernel;
+      };
+      for (std::int64_t r = 0; r < rest[0]; ++r) {
+        for (std::int64_t q = 0; q < (n == 2 ? rest[1] : 1); ++q) {
+          for (std::int64_t m = 0; m < kernel[0]; ++m) {
+            for (std::int64_t l = 0; l < (n == 2 ? kernel[1] : 1); ++l)
+              inside.push_back(sees(0, r, m) && (n == 1 || sees(1, q, l)));
+          }
+        }
+      }
+      const Expr mask(c,
+                      c.add("constant", {}, {{"value", Literal::from_doubles({DType::boolean, Shape(dims)}, inside)}}));
+      value = where(mask, value, 0);
+    }
   }
   Ints axes, joined{p.rows};
   std::int64_t terms = 1;

@@ -172,6 +172,7 @@ OpDef dropout_op() {
   };
   op.expand = [](const BuildContext& c, std::span<const Value> in) -> std::vector<Value> {
     const double p = c.like.attrs.get<double>("p");
+    if (p == 0) return {in[0]};
     const Expr x(c, in[0]);
     const Shape shape = x.shape();
     const Expr bits(c, c.add("random_bits", {in[1], in[2]},

@@ -21,8 +21,8 @@ using Ints = std::vector<std::int64_t>;
 /// Of one axis, [taps, length].
 struct Table {
   std::int64_t taps = 1, length = 0;
-  std::vector<double> index;   ///< -1: none
-  std::vector<double> weight;  ///< empty: all 1
+  std::vector<double> index;     ///< -1: none
+  std::vector<double> weight;    ///< empty: all 1
   std::vector<double> base;      ///< [length]: index of the first tap (of cubic, of the second), before it is clamped
   std::vector<double> fraction;  ///< [length]: where between that and the next one the result lies
 };
@@ -40,9 +40,12 @@ Rule rule_of(const Attrs& attrs) {
 /// `ratio` unset: that of the extents. A product before the division gives whole numbers where they are whole.
 double source(const Rule& rule, std::int64_t o, std::int64_t in, std::int64_t out, std::optional<double> ratio) {
   const auto x = static_cast<double>(o);
-  const auto scaled = [&](double v) { return ratio ? v * *ratio : v * static_cast<double>(in) / static_cast<double>(out); };
+  const auto scaled = [&](double v) {
+    return ratio ? v * *ratio : v * static_cast<double>(in) / static_cast<double>(out);
+  };
   if (rule.coordinates == "half_pixel") return scaled(x + 0.5) - 0.5;
-  if (rule.coordinates == "align_corners") return out == 1 ? 0 : x * static_cast<double>(in - 1) / static_cast<double>(out - 1);
+  if (rule.coordinates == "align_corners")
+    return out == 1 ? 0 : x * static_cast<double>(in - 1) / static_cast<double>(out - 1);
   return scaled(x);
 }
 
@@ -65,7 +68,9 @@ Table table_of(const Rule& rule, std::int64_t in, std::int64_t out, std::optiona
   const std::int64_t first = rule.mode == "cubic" ? -1 : 0;
   for (std::int64_t o = 0; o < out; ++o) {
     const double at = source(rule, o, in, out, ratio);
-    table.base.push_back(rule.mode == "nearest" ? std::clamp(rounded(rule.rounding, at), 0.0, static_cast<double>(in - 1)) : std::floor(at));
+    table.base.push_back(rule.mode == "nearest"
+                             ? std::clamp(rounded(rule.rounding, at), 0.0, static_cast<double>(in - 1))
+                             : std::floor(at));
     table.fraction.push_back(at - std::floor(at));
   }
   for (std::int64_t t = 0; t < table.taps; ++t) {
@@ -127,7 +132,8 @@ bool is_identity(const Table& table, std::int64_t in) {
   if (table.length != in) return false;
   for (std::size_t k = 0; k < table.index.size(); ++k) {
     const double weight = table.weight.empty() ? 1 : table.weight[k];
-    if (weight != 0 && (weight != 1 || table.index[k] != static_cast<double>(static_cast<std::int64_t>(k) % in))) return false;
+    if (weight != 0 && (weight != 1 || table.index[k] != static_cast<double>(static_cast<std::int64_t>(k) % in)))
+      return false;
   }
   return true;
 }
@@ -147,7 +153,8 @@ Axes axes_of(const Attrs& attrs, const Shape& x) {
   for (int d = 0; d < first; ++d) a.rows *= x[d];
   for (std::size_t i = 0; i < a.out.size(); ++i) {
     a.in.push_back(x[first + static_cast<int>(i)]);
-    a.tables.push_back(table_of(rule_of(attrs), a.in[i], a.out[i], ratios.empty() ? std::nullopt : std::optional(ratios[i])));
+    a.tables.push_back(
+        table_of(rule_of(attrs), a.in[i], a.out[i], ratios.empty() ? std::nullopt : std::optional(ratios[i])));
   }
   return a;
 }
@@ -177,7 +184,8 @@ Expr cubic(double a, const Expr& d, bool near) {
 /// Sum over taps, axis by axis: the gathers of all axes are nested, so that each is one load of x. Of a table only the first tap
 /// and where between its neighbours a result lies are in memory; the rest is arithmetic.
 Expr interpolated(const BuildContext& c, const Axes& a, const Rule& rule, const Expr& x, std::size_t axis = 0) {
-  if (axis == a.in.size()) return x;
+  const bool weighted = rule.mode != "nearest";  // then in f32, rounded once at the end
+  if (axis == a.in.size()) return weighted ? cast_to(x, DType::f32) : x;
   const Table& table = a.tables[axis];
   const int at = static_cast<int>(axis) + 1, rank = static_cast<int>(a.in.size()) + 1;
   if (is_identity(table, a.in[axis])) return interpolated(c, a, rule, x, axis + 1);
@@ -185,7 +193,7 @@ Expr interpolated(const BuildContext& c, const Axes& a, const Rule& rule, const 
   dims[static_cast<std::size_t>(at)] = table.length;
   const Expr base = constant(c, {DType::i32, Shape(dims)}, table.base);
   if (table.weight.empty()) return interpolated(c, a, rule, gathered(x, base, at), axis + 1);
-  const Expr f = constant(c, {x.value.dtype(), Shape(dims)}, table.fraction);
+  const Expr f = constant(c, {DType::f32, Shape(dims)}, table.fraction);
   std::vector<Expr> weights;
   if (rule.mode == "linear") {
     weights = {1.0 - f, f};
@@ -217,7 +225,8 @@ std::vector<Value> expand_resize(const BuildContext& c, std::span<const Value> i
   if (std::ranges::none_of(repeated, [](std::int64_t e) { return e == 0; })) {
     return {reshape_to(expand_to(reshape_to({c, in[0]}, Shape(ones)), Shape(repeated)), shape).value};
   }
-  return {reshape_to(interpolated(c, a, rule_of(c.like.attrs), reshape_to({c, in[0]}, with_rows(a.rows, a.in))), shape).value};
+  const Expr y = interpolated(c, a, rule_of(c.like.attrs), reshape_to({c, in[0]}, with_rows(a.rows, a.in)));
+  return {reshape_to(cast_to(y, in[0].dtype()), shape).value};
 }
 
 /// One axis of the gradient: for each input the weighted sum of what it contributed to.
@@ -236,12 +245,13 @@ Expr pulled_back(const BuildContext& c, const Expr& dy, const Table& forward, st
       wide.push_back(in);
     }
   }
-  Expr terms = reshape_to(gathered(dy, index, axis), Shape(split));
-  if (!table.weight.empty()) terms = terms * constant(c, {dy.value.dtype(), Shape(wide)}, table.weight);
+  Expr terms = cast_to(reshape_to(gathered(dy, index, axis), Shape(split)), DType::f32);
+  if (!table.weight.empty()) terms = terms * constant(c, {DType::f32, Shape(wide)}, table.weight);
   return table.taps == 1 ? reshape_to(terms, from.with(axis, in)) : reduce("sum", terms, {axis}, false);
 }
 
-std::vector<Value> vjp_resize(const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) {
+std::vector<Value> vjp_resize(const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+                              std::span<const Value> dy) {
   const Shape x = in[0].shape();
   if (dy[0].shape().elements() == 0) return {Value()};
   const Axes a = axes_of(c.like.attrs, x);
@@ -259,20 +269,22 @@ std::vector<Value> vjp_resize(const BuildContext& c, std::span<const Value> in, 
   Ints order(a.in.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [&](std::int64_t i) {
-    return static_cast<double>(a.in[static_cast<std::size_t>(i)]) / static_cast<double>(a.out[static_cast<std::size_t>(i)]);
+    return static_cast<double>(a.in[static_cast<std::size_t>(i)]) /
+           static_cast<double>(a.out[static_cast<std::size_t>(i)]);
   });
   for (const std::int64_t i : order) {
     const auto k = static_cast<std::size_t>(i);
     if (!is_identity(a.tables[k], a.in[k])) g = pulled_back(c, g, a.tables[k], a.in[k], static_cast<int>(i) + 1);
   }
-  return {reshape_to(g, x).value};
+  return {reshape_to(cast_to(g, in[0].dtype()), x).value};
 }
 
 // ---- the record
 
 std::vector<TensorType> infer_resize(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
-  if (!is_float(x.dtype)) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+  if (!is_float(x.dtype))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
   const Ints& sizes = ctx.attrs.get<Ints>("sizes");
   const auto oneof = [&](std::string_view name, std::initializer_list<std::string_view> known) {
     const std::string& value = ctx.attrs.get<std::string>(name);
@@ -286,10 +298,12 @@ std::vector<TensorType> infer_resize(const InferContext& ctx) {
   oneof("rounding", {"floor", "ceil", "prefer_floor", "prefer_ceil"});
   const int first = x.shape.rank() - static_cast<int>(sizes.size());
   if (sizes.empty() || sizes.size() > 2 || first < 0) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("sizes must list the last one or two axes of {}, not {}", x.to_string(), sizes.size()));
+    ctx.fail(ErrorCode::InvalidArgument,
+             std::format("sizes must list the last one or two axes of {}, not {}", x.to_string(), sizes.size()));
   }
   const auto ratios = ctx.attrs.get_or<std::vector<double>>("ratios", {});
-  if (!ratios.empty() && ratios.size() != sizes.size()) ctx.fail(ErrorCode::InvalidArgument, "ratios must have one entry per size");
+  if (!ratios.empty() && ratios.size() != sizes.size())
+    ctx.fail(ErrorCode::InvalidArgument, "ratios must have one entry per size");
   Shape shape = x.shape;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int d = first + static_cast<int>(i);
@@ -319,8 +333,10 @@ void eval_resize(const EvalContext& ctx) {
         for (std::int64_t o = 0; o < table.length; ++o) {
           const auto k = static_cast<std::size_t>(t * table.length + o);
           for (std::int64_t j = 0; j < inner; ++j) {
-            const auto from = static_cast<std::size_t>((r * a.in[i] + static_cast<std::int64_t>(table.index[k])) * inner + j);
-            next[static_cast<std::size_t>((r * table.length + o) * inner + j)] += data[from] * (table.weight.empty() ? 1 : table.weight[k]);
+            const auto from =
+                static_cast<std::size_t>((r * a.in[i] + static_cast<std::int64_t>(table.index[k])) * inner + j);
+            next[static_cast<std::size_t>((r * table.length + o) * inner + j)] +=
+                data[from] * (table.weight.empty() ? 1 : table.weight[k]);
           }
         }
       }
@@ -335,7 +351,8 @@ OpDef resize_op() {
   OpDef op;
   op.name = "resize";
   op.doc =
-      "x resized to attr sizes along its last one or two axes; attrs mode (nearest, linear, cubic), coordinates (half_pixel, "
+      "x resized to attr sizes along its last one or two axes; attrs mode (nearest, linear, cubic), coordinates "
+      "(half_pixel, "
       "align_corners, asymmetric), rounding (floor, ceil, prefer_floor, prefer_ceil; nearest only).";
   op.kind = OpKind::Composite;
   op.gradient = GradientKind::Rule;
@@ -345,7 +362,8 @@ OpDef resize_op() {
   op.vjp = vjp_resize;
   op.cases = [] {
     std::vector<OpCase> cases;
-    const auto one = [&](Shape x, Ints sizes, const char* mode, const char* coordinates, const char* rounding = "floor") {
+    const auto one = [&](Shape x, Ints sizes, const char* mode, const char* coordinates,
+                         const char* rounding = "floor") {
       cases.push_back(OpCase{.inputs = {f32_type(x)},
                              .attrs = {{"sizes", std::move(sizes)},
                                        {"mode", std::string(mode)},
@@ -435,7 +453,9 @@ Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions opti
   const Shape shape = resolve_value("resize", x).shape();
   if (scales.empty() || std::ssize(scales) > shape.rank()) {
     op_error(ErrorCode::InvalidArgument, "resize",
-             std::format("{} scales for {}: one for each of the last one or two axes", scales.size(), x.value().type().to_string()), x.line());
+             std::format("{} scales for {}: one for each of the last one or two axes", scales.size(),
+                         x.value().type().to_string()),
+             x.line());
   }
   Ints sizes;
   std::vector<double> ratios;
@@ -443,7 +463,8 @@ Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions opti
     const int d = shape.rank() - static_cast<int>(scales.size()) + static_cast<int>(i);
     const double size = std::floor(static_cast<double>(shape[d]) * scales[i]);
     if (!(scales[i] > 0) || !std::isfinite(scales[i]) || size > 9e15) {
-      op_error(ErrorCode::InvalidArgument, "resize", std::format("the scale {} of axis {} is not usable", scales[i], d), x.line());
+      op_error(ErrorCode::InvalidArgument, "resize", std::format("the scale {} of axis {} is not usable", scales[i], d),
+               x.line());
     }
     sizes.push_back(static_cast<std::int64_t>(size));
     ratios.push_back(1 / scales[i]);

@@ -7,6 +7,7 @@
 #include <format>
 #include <numbers>
 
+#include "ir/device_types.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -47,7 +48,8 @@ struct Rotation {
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   const int rank = x.shape.rank();
-  if (x.dtype != DType::f32) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for f32, not for {}", dtype_name(x.dtype)));
+  if (x.dtype != DType::f32 && !is_half(x.dtype))
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("is not defined for {}", dtype_name(x.dtype)));
   if (rank < 2 || rank >= Shape::kMaxRank)
     ctx.fail(ErrorCode::ShapeMismatch, std::format("needs rows along the last two of 2 to {} axes: {}", Shape::kMaxRank - 1, x.to_string()));
   const Rotation r(ctx.attrs);

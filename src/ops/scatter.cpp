@@ -35,8 +35,8 @@ std::vector<TensorType> infer_scatter(const InferContext& ctx, bool add) {
   const TensorType &x = ctx.inputs[0], &index = ctx.inputs[1], &updates = ctx.inputs[2];
   need_index(ctx, 1, "indices");
   if (x.dtype != updates.dtype) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("the operand and the updates have different dtypes: {} and {}", dtype_name(x.dtype),
-                                                   dtype_name(updates.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("the operand and the updates have different dtypes: {} and {}",
+                                                   dtype_name(x.dtype), dtype_name(updates.dtype)));
   }
   if (add && !is_float(x.dtype) && !is_integer(x.dtype)) {
     ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for numbers, not for {}", dtype_name(x.dtype)));
@@ -46,15 +46,18 @@ std::vector<TensorType> infer_scatter(const InferContext& ctx, bool add) {
   }
   const int axis = need_axis(ctx, x.shape.rank());
   if (index.shape[axis] != updates.shape[axis]) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("{} indices and {} updates along axis {}", index.shape[axis], updates.shape[axis], axis));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             std::format("{} indices and {} updates along axis {}", index.shape[axis], updates.shape[axis], axis));
   }
   for (int d = 0; d < x.shape.rank(); ++d) {
     if (d == axis) continue;
     if (updates.shape[d] != x.shape[d]) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("axis {} of the updates is {}, that of the operand {}", d, updates.shape[d], x.shape[d]));
+      ctx.fail(ErrorCode::ShapeMismatch,
+               std::format("axis {} of the updates is {}, that of the operand {}", d, updates.shape[d], x.shape[d]));
     }
     if (index.shape[d] != 1 && index.shape[d] != updates.shape[d]) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("axis {} of the indices is {}: neither 1 nor {}", d, index.shape[d], updates.shape[d]));
+      ctx.fail(ErrorCode::ShapeMismatch,
+               std::format("axis {} of the indices is {}: neither 1 nor {}", d, index.shape[d], updates.shape[d]));
     }
   }
   return {x};
@@ -82,7 +85,7 @@ void eval_scatter(const EvalContext& ctx, bool add) {
 /// The node in canonical form.
 struct Canonical {
   std::int64_t o = 1, l = 1, d = 1, n = 1, c = 1;
-  Ints order;  ///< axes as O..., L..., axis, C...
+  Ints order;              ///< axes as O..., L..., axis, C...
   Expr x, index, updates;  ///< [O, L, D, C], [L, N], [O, L, N, C]
 };
 
@@ -152,7 +155,8 @@ Expr dense(const BuildContext& c, const Canonical& r, bool add) {
   }
   const Expr last = where(hit, iota_over(c, {1, 1, 1, 1, r.n}, 4), Expr(c, c.scalar(-1, DType::i32)));
   const Expr winner = reshape_to(reduce("max", last, {4}, false), {1, r.l, r.d, 1});
-  const Expr update = apply("gather_elements", {r.updates, winner}, {{"axis", std::int64_t{2}}});  // none: reads nothing
+  const Expr update =
+      apply("gather_elements", {r.updates, winner}, {{"axis", std::int64_t{2}}});  // none: reads nothing
   return where(apply("greater_equal", {winner, winner.number(0)}), update, r.x);
 }
 
@@ -165,8 +169,8 @@ Order order_of(const BuildContext& c, const Canonical& r, bool radix) {
   const std::int64_t items = checked_mul(r.l, r.n, "indices of a scatter");
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
   if (keys >= kLimit || items >= kLimit) {
-    fail(ErrorCode::LimitExceeded, "[{}] {} indices over {} destinations at {}; both are numbered with 31 bits", c.like.op->name, items,
-         keys, c.like.line.to_string());
+    fail(ErrorCode::LimitExceeded, "[{}] {} indices over {} destinations at {}; both are numbered with 31 bits",
+         c.like.op->name, items, keys, c.like.line.to_string());
   }
   const Expr in_range = apply("logical_and", {apply("greater_equal", {r.index, r.index.number(0)}),
                                               apply("less", {r.index, r.index.number(static_cast<double>(r.d))})});
@@ -190,13 +194,17 @@ Order order_of(const BuildContext& c, const Canonical& r, bool radix) {
 std::vector<Value> expand_scatter(const BuildContext& c, std::span<const Value> in, bool add) {
   const Shape shape = in[0].shape();
   if (shape.elements() == 0 || in[1].shape().elements() == 0) return {in[0]};
-  const Canonical r = canonical(c, in);
+  Canonical r = canonical(c, in);
   std::string method = c.like.attrs.get_or<std::string>("method", "auto");
   if (method == "auto") {
     const std::int64_t items = r.l * r.n;
     method = r.n == 1 || r.n <= kDense / shape.elements() ? "dense" : items <= kRank ? "rank" : "radix";
   }
   if (method == "dense") return {restored(dense(c, r, add), r, shape).value};
+  if (is_float(in[0].dtype()) && in[0].dtype() != DType::f32) {  // the kernels are for words: sums in f32, rounded once
+    r.x = cast_to(r.x, DType::f32);
+    r.updates = cast_to(r.updates, DType::f32);
+  }
   const Order order = order_of(c, r, method == "radix");
   Expr y;
   if (add) {
@@ -208,7 +216,7 @@ std::vector<Value> expand_scatter(const BuildContext& c, std::span<const Value> 
   } else {
     y = apply("scatter_runs", {r.x, r.updates, order.order, order.sorted}, {{"add", false}});
   }
-  return {restored(y, r, shape).value};
+  return {restored(cast_to(y, in[0].dtype()), r, shape).value};
 }
 
 // ---- the public records
@@ -216,7 +224,8 @@ std::vector<Value> expand_scatter(const BuildContext& c, std::span<const Value> 
 void infer_method(const InferContext& ctx) {
   const std::string method = ctx.attrs.get_or<std::string>("method", "auto");
   if (method != "auto" && method != "dense" && method != "rank" && method != "radix") {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr method must be auto, dense, rank or radix, not \"{}\"", method));
+    ctx.fail(ErrorCode::InvalidArgument,
+             std::format("attr method must be auto, dense, rank or radix, not \"{}\"", method));
   }
 }
 
@@ -239,7 +248,7 @@ std::vector<OpCase> scatter_cases(bool add) {
     one({11, 8}, {23, 1}, 0, method);      // whole rows, vectors
     one({3, 5, 7}, {1, 6, 1}, 1, method);  // one list between uniform axes
     one({2, 3, 6, 5}, {1, 3, 4, 1}, 2, method);
-    one({3, 4}, {300, 1}, 0, method);      // long runs
+    one({3, 4}, {300, 1}, 0, method);  // long runs
   }
   one({5, 4}, {5, 1}, 1, "auto");
   one({6}, {4}, 0, "rank");
@@ -261,7 +270,8 @@ std::vector<Value> vjp_scatter_add(const BuildContext& c, std::span<const Value>
 }
 
 /// Elements that were overwritten pass nothing back, and of equal indices only the last gets a gradient.
-std::vector<Value> vjp_scatter(const BuildContext& c, std::span<const Value> in, std::span<const Value>, std::span<const Value> dy) {
+std::vector<Value> vjp_scatter(const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+                               std::span<const Value> dy) {
   const std::int64_t axis = c.like.attrs.get<std::int64_t>("axis");
   const Attrs attrs = {{"axis", axis}};
   const Expr g(c, dy[0]), index(c, in[1]);
@@ -269,7 +279,8 @@ std::vector<Value> vjp_scatter(const BuildContext& c, std::span<const Value> in,
   const Expr none = expand_to(g.number(0), in[2].shape());
   const Expr dx = apply("scatter", {g, index, none}, c.like.attrs);
   const Expr position = iota_over(c, places, axis);
-  const Expr nobody = expand_to(Expr(c, c.scalar(-1, DType::i32)), places.with(static_cast<int>(axis), in[0].shape()[static_cast<int>(axis)]));
+  const Expr nobody = expand_to(Expr(c, c.scalar(-1, DType::i32)),
+                                places.with(static_cast<int>(axis), in[0].shape()[static_cast<int>(axis)]));
   const Expr last = apply("gather_elements", {apply("scatter", {nobody, index, position}, c.like.attrs), index}, attrs);
   const Expr won = apply("equal", {last, position});
   return {dx.value, Value(), where(won, apply("gather_elements", {g, index}, attrs), 0).value};
@@ -278,10 +289,12 @@ std::vector<Value> vjp_scatter(const BuildContext& c, std::span<const Value> in,
 OpDef scatter_op(bool add) {
   OpDef op;
   op.name = add ? "scatter_add" : "scatter";
-  op.doc = add ? "x with updates[..., i, ...] added at [..., index[..., i, ...], ...] along attr axis, in a fixed order; "
-                 "an index outside the axis is dropped."
-               : "x with updates[..., i, ...] at [..., index[..., i, ...], ...] along attr axis; the last of equal indices wins; "
-                 "an index outside the axis is dropped.";
+  op.doc =
+      add ? "x with updates[..., i, ...] added at [..., index[..., i, ...], ...] along attr axis, in a fixed order; "
+            "an index outside the axis is dropped."
+          : "x with updates[..., i, ...] at [..., index[..., i, ...], ...] along attr axis; the last of equal indices "
+            "wins; "
+            "an index outside the axis is dropped.";
   op.kind = OpKind::Composite;
   op.min_inputs = op.max_inputs = 3;
   op.gradient = GradientKind::Rule;
@@ -300,11 +313,13 @@ OpDef scatter_op(bool add) {
   return op;
 }
 
-Value build_scatter(std::string_view op, const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Value build_scatter(std::string_view op, const Operand& x, const Operand& indices, const Operand& updates,
+                    std::int64_t axis) {
   const Value target = resolve_value(op, x);
   const int rank = target.shape().rank();
   if (axis < -rank || axis >= rank) {
-    op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is out of range for {}", axis, target.type().to_string()), x.line());
+    op_error(ErrorCode::InvalidArgument, op,
+             std::format("axis {} is out of range for {}", axis, target.type().to_string()), x.line());
   }
   if (axis < 0) axis += rank;
   const Value y = build(op, {x, indices, updates}, {{"axis", axis}});
@@ -320,7 +335,9 @@ std::vector<OpDef> scatter_ops() {
   return ops;
 }
 
-Value scatter(Operand x, Operand indices, Operand updates, std::int64_t axis) { return build_scatter("scatter", x, indices, updates, axis); }
+Value scatter(Operand x, Operand indices, Operand updates, std::int64_t axis) {
+  return build_scatter("scatter", x, indices, updates, axis);
+}
 Value scatter_add(Operand x, Operand indices, Operand updates, std::int64_t axis) {
   return build_scatter("scatter_add", x, indices, updates, axis);
 }

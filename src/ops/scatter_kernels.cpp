@@ -52,16 +52,21 @@ Candidate start(const FusedKernel& kernel, const Caps& caps, std::string family,
 
 void finish(Candidate& candidate, const Caps& caps) {
   const KernelSpec& spec = candidate.spec;
-  const std::size_t bindings = spec.fused->operands.size() + (spec.workspace_bytes > 0 ? 1 : 0) + (spec.counters > 0 ? 1 : 0);
+  const std::size_t bindings =
+      spec.fused->operands.size() + (spec.workspace_bytes > 0 ? 1 : 0) + (spec.counters > 0 ? 1 : 0);
   if (!candidate.rejected.empty()) return;
   if (spec.workgroups > group_limit(caps)) {
-    candidate.rejected = std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
+    candidate.rejected =
+        std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
   } else if (spec.shared_bytes > caps.shared_bytes) {
-    candidate.rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+    candidate.rejected =
+        std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
   } else if (spec.workspace_bytes > caps.max_storage_range) {
-    candidate.rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
+    candidate.rejected =
+        std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
   } else if (bindings > caps.max_storage_buffers) {
-    candidate.rejected = std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
+    candidate.rejected =
+        std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
   }
 }
 
@@ -69,10 +74,12 @@ std::vector<Candidate> lower_order(const FusedKernel& kernel, const Caps& caps) 
   const std::int64_t items = kernel.call.inputs[0].shape.elements();
   Candidate candidate = start(kernel, caps, "index_order", 256);
   KernelSpec& spec = candidate.spec;
+  std::int64_t tile = kOrderTile;  // a multiple of 4 * kOrderSplit
+  while (tile > 4 * kOrderSplit && (tile + spec.local[0]) * 4 > caps.shared_bytes) tile /= 2;
   spec.variant = std::format("{} split={}", spec.local[0], kOrderSplit);
-  spec.constants = {{"THREADS", spec.local[0]}, {"SPLIT", kOrderSplit}, {"TILE", kOrderTile}};
+  spec.constants = {{"THREADS", spec.local[0]}, {"SPLIT", kOrderSplit}, {"TILE", tile}};
   spec.workgroups = static_cast<std::uint64_t>(ceil_div(items, static_cast<std::int64_t>(spec.local[0]) / kOrderSplit));
-  spec.shared_bytes = static_cast<std::uint32_t>(kOrderTile * 4 + spec.local[0] * 4);
+  spec.shared_bytes = static_cast<std::uint32_t>((tile + spec.local[0]) * 4);
   spec.flops = static_cast<double>(items) * static_cast<double>(items) * 3;
   finish(candidate, caps);
   return {candidate};
@@ -82,14 +89,19 @@ std::vector<Candidate> lower_radix(const FusedKernel& kernel, const Caps& caps, 
   const std::int64_t items = kernel.call.inputs[0].shape.elements(), blocks = blocks_of(items);
   Candidate candidate = start(kernel, caps, move ? "radix_move" : "radix_offsets", 256);
   KernelSpec& spec = candidate.spec;
+  const auto shared_words = [&] {
+    const std::uint32_t threads = spec.local[0];
+    return move ? static_cast<std::uint32_t>(kRadixDigits / 2) * threads + threads +
+                      static_cast<std::uint32_t>(kRadixDigits)
+                : 16 * static_cast<std::uint32_t>(kRadixDigits) + threads + 1;
+  };
+  while (shared_words() * 4 > caps.shared_bytes && spec.local[0] > 16) spec.local[0] /= 2;
   const auto threads = static_cast<std::int64_t>(spec.local[0]);
+  spec.shared_bytes = shared_words() * 4;
   spec.variant = std::format("{} bits at {}", kRadixBits, kernel.call.attrs.get<std::int64_t>("shift"));
   spec.constants = {{"THREADS", threads}, {"EACH", kRadixTile / threads}};
   spec.workgroups = static_cast<std::uint64_t>(blocks);
-  if (move) {
-    spec.shared_bytes = static_cast<std::uint32_t>((kRadixDigits / 2 * threads + threads + kRadixDigits) * 4);
-  } else {
-    spec.shared_bytes = static_cast<std::uint32_t>((16 * kRadixDigits + threads + 1) * 4);
+  if (!move) {
     spec.workspace_bytes = static_cast<std::uint64_t>(kRadixDigits * blocks * 4);
     spec.counters = 1;
   }
@@ -112,13 +124,15 @@ std::vector<Candidate> lower_runs(const FusedKernel& kernel, const Caps& caps, b
     if (width == 4 && x[3] % 4 != 0) candidate.rejected = "the columns are not a multiple of 4";
     if (width == 4 && !joins && candidate.rejected.empty()) {
       const Access& view = call.views[1];
-      const bool aligned = view.offset % 4 == 0 && view.strides[3] == 1 &&
-                           std::ranges::all_of(std::span(view.strides).first(3), [](std::int64_t s) { return s % 4 == 0; }) &&
-                           kernel.operands[call.input_operands[1]].elements % 4 == 0;
+      const bool aligned =
+          view.offset % 4 == 0 && view.strides[3] == 1 &&
+          std::ranges::all_of(std::span(view.strides).first(3), [](std::int64_t s) { return s % 4 == 0; }) &&
+          kernel.operands[call.input_operands[1]].elements % 4 == 0;
       if (!aligned) candidate.rejected = "the updates do not lie in aligned runs of 4";
     }
     const std::int64_t slots = joins ? ceil_div(items, chunk) : items;
-    const std::int64_t points = checked_mul(checked_mul(x[0], slots, "points of a scatter"), ceil_div(x[3], width), "points of a scatter");
+    const std::int64_t points =
+        checked_mul(checked_mul(x[0], slots, "points of a scatter"), ceil_div(x[3], width), "points of a scatter");
     spec.workgroups = static_cast<std::uint64_t>(ceil_div(points, std::int64_t{spec.local[0]}));
     if (points > 0xffff0000 && candidate.rejected.empty()) {
       candidate.rejected = std::format("{} points; kernel indices are 32-bit", points);
@@ -133,8 +147,10 @@ std::vector<Candidate> lower_runs(const FusedKernel& kernel, const Caps& caps, b
 
 void need_vector(const InferContext& ctx, std::size_t input, std::string_view name) {
   const TensorType& type = ctx.inputs[input];
-  if (type.dtype != DType::i32) ctx.fail(ErrorCode::DTypeMismatch, std::format("{} must be i32, not {}", name, dtype_name(type.dtype)));
-  if (type.shape.rank() != 1) ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must have rank 1, not {}", name, type.shape.rank()));
+  if (type.dtype != DType::i32)
+    ctx.fail(ErrorCode::DTypeMismatch, std::format("{} must be i32, not {}", name, dtype_name(type.dtype)));
+  if (type.shape.rank() != 1)
+    ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must have rank 1, not {}", name, type.shape.rank()));
 }
 
 OpDef kernel_op(std::string name, std::string doc, int inputs) {
@@ -169,7 +185,8 @@ std::vector<double> some_keys(std::int64_t count, std::int64_t limit) {
 // ---- sorting
 
 OpDef index_order_op() {
-  OpDef op = kernel_op("index_order", "keys [M] -> their places in stable ascending order, and the sorted keys; quadratic.", 1);
+  OpDef op = kernel_op("index_order",
+                       "keys [M] -> their places in stable ascending order, and the sorted keys; quadratic.", 1);
   op.lower = lower_order;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     need_vector(ctx, 0, "keys");
@@ -206,14 +223,18 @@ std::vector<double> offsets_of(std::span<const double> keys, std::int64_t shift)
 }
 
 OpDef radix_offsets_op() {
-  OpDef op = kernel_op("radix_offsets", "keys [M] -> the first place of each digit (4 bits from attr shift) of each block of 4096 keys.", 1);
+  OpDef op =
+      kernel_op("radix_offsets",
+                "keys [M] -> the first place of each digit (4 bits from attr shift) of each block of 4096 keys.", 1);
   op.lower = [](const FusedKernel& kernel, const Caps& caps) { return lower_radix(kernel, caps, false); };
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     need_vector(ctx, 0, "keys");
     ctx.attrs.get<std::int64_t>("shift");
     return {i32_type({kRadixDigits * blocks_of(ctx.inputs[0].shape[0])})};
   };
-  op.eval = [](const EvalContext& ctx) { ctx.results[0].data = offsets_of(ctx.inputs[0]->data, ctx.node.attrs.get<std::int64_t>("shift")); };
+  op.eval = [](const EvalContext& ctx) {
+    ctx.results[0].data = offsets_of(ctx.inputs[0]->data, ctx.node.attrs.get<std::int64_t>("shift"));
+  };
   op.cases = [] {
     std::vector<OpCase> cases;
     for (const std::int64_t count : {1, 4096, 12301}) {
@@ -227,10 +248,12 @@ OpDef radix_offsets_op() {
 }
 
 OpDef radix_move_op() {
-  OpDef op = kernel_op("radix_move", "keys [M], values [M], radix_offsets -> both in stable order of the digit at attr shift.", 3);
+  OpDef op = kernel_op("radix_move",
+                       "keys [M], values [M], radix_offsets -> both in stable order of the digit at attr shift.", 3);
   op.lower = [](const FusedKernel& kernel, const Caps& caps) { return lower_radix(kernel, caps, true); };
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
-    for (const auto& [i, name] : {std::pair{0, "keys"}, {1, "values"}, {2, "offsets"}}) need_vector(ctx, static_cast<std::size_t>(i), name);
+    for (const auto& [i, name] : {std::pair{0, "keys"}, {1, "values"}, {2, "offsets"}})
+      need_vector(ctx, static_cast<std::size_t>(i), name);
     ctx.attrs.get<std::int64_t>("shift");
     const std::int64_t items = ctx.inputs[0].shape[0];
     if (ctx.inputs[1].shape[0] != items || ctx.inputs[2].shape[0] != kRadixDigits * blocks_of(items)) {
@@ -284,10 +307,11 @@ void for_each_run(std::span<const double> sorted, F&& f) {
 }
 
 OpDef scatter_runs_op() {
-  OpDef op = kernel_op("scatter_runs",
-                       "x [O, L, D, C], updates [O, L, N, C], and L * N sorted keys with their places: runs of equal keys added to x "
-                       "(attr add), or their last. Runs that cross a chunk leave partial sums [O, chunks, first and last run, C].",
-                       4);
+  OpDef op = kernel_op(
+      "scatter_runs",
+      "x [O, L, D, C], updates [O, L, N, C], and L * N sorted keys with their places: runs of equal keys added to x "
+      "(attr add), or their last. Runs that cross a chunk leave partial sums [O, chunks, first and last run, C].",
+      4);
   op.lower = [](const FusedKernel& kernel, const Caps& caps) { return lower_runs(kernel, caps, false); };
   op.updates = 0;
   op.accepts_view = [](std::size_t input, const Access&) { return input == 1; };
@@ -340,14 +364,17 @@ OpDef scatter_runs_op() {
   };
   op.cases = [] {
     std::vector<OpCase> cases;
-    for (const auto& [o, l, d, n, c, add] :
-         {std::tuple{1, 1, 5, 9, 8, true}, {2, 1, 5, 100, 3, true}, {1, 3, 4, 40, 1, true}, {1, 1, 2, 300, 4, true}, {2, 1, 5, 100, 3, false}}) {
+    for (const auto& [o, l, d, n, c, add] : {std::tuple{1, 1, 5, 9, 8, true},
+                                             {2, 1, 5, 100, 3, true},
+                                             {1, 3, 4, 40, 1, true},
+                                             {1, 1, 2, 300, 4, true},
+                                             {2, 1, 5, 100, 3, false}}) {
       std::vector<double> keys = some_keys(l * n, l * d + 1), places(keys.size());
       std::iota(places.begin(), places.end(), 0.0);
       std::ranges::stable_sort(places, {}, [&](double i) { return keys[static_cast<std::size_t>(i)]; });
       std::ranges::sort(keys);
-      OpCase one = exact_case({f32_type({o, l, d, c}), f32_type({o, l, n, c}), i32_type({l * n}), i32_type({l * n})}, {{}, {}, places, keys},
-                              {{"add", add}});
+      OpCase one = exact_case({f32_type({o, l, d, c}), f32_type({o, l, n, c}), i32_type({l * n}), i32_type({l * n})},
+                              {{}, {}, places, keys}, {{"add", add}});
       one.atol = 1e-5;
       cases.push_back(std::move(one));
     }
@@ -396,8 +423,9 @@ OpDef scatter_joins_op() {
     for (const auto& [o, d, n, c] : {std::tuple{1, 2, 300, 4}, {2, 5, 100, 3}, {1, 1, 2000, 1}}) {
       std::vector<double> keys = some_keys(n, d + (d > 1 ? 1 : 0));
       std::ranges::sort(keys);
-      OpCase one = exact_case({f32_type({o, 1, d, c}), f32_type({o, ceil_div<std::int64_t>(n, scatter_chunk(n)), 2, c}), i32_type({n})},
-                              {{}, {}, keys});
+      OpCase one = exact_case(
+          {f32_type({o, 1, d, c}), f32_type({o, ceil_div<std::int64_t>(n, scatter_chunk(n)), 2, c}), i32_type({n})},
+          {{}, {}, keys});
       one.atol = 1e-5;
       cases.push_back(std::move(one));
     }

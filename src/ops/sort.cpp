@@ -257,7 +257,11 @@ OpDef place_op() {
   op.doc = "Rows [R, k] at their indices (i32 [R, k], distinct in each row) of rows of attr n elements, 0 elsewhere.";
   op.kind = OpKind::Kernel;
   op.min_inputs = op.max_inputs = 2;
-  op.gradient = GradientKind::NotDifferentiable;  // it is the gradient of sort and topk
+  op.gradient = GradientKind::Rule;
+  op.vjp = [](const BuildContext& c, std::span<const Value> in, std::span<const Value>,
+              std::span<const Value> dy) -> std::vector<Value> {
+    return {c.add("gather_elements", {dy[0], in[1]}, {{"axis", std::int64_t{1}}}), Value()};
+  };
   op.lower = lower_place;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const TensorType& x = ctx.inputs[0];
@@ -284,7 +288,6 @@ OpDef place_op() {
       OpCase c{.inputs = {f32_type({rows, k}), {DType::i32, {rows, k}}}, .attrs = {{"n", n}}, .ranges = {}, .values = {{}, {}}};
       for (std::int64_t i = 0; i < k; ++i) c.values[1].push_back(static_cast<double>((5 + i * step) % n));
       c.rtol = c.atol = 0;
-      c.gradient = false;
       return c;
     };
     return std::vector<OpCase>{one(3, 7, 3, 2), one(2, 11, 11, 3), one(2, 5000, 5, 1777), one(2, 3000, 3000, 7), one(1, 4, 0, 1)};

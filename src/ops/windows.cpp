@@ -278,17 +278,17 @@ std::int64_t window_count(const InferContext& ctx, int axis, std::int64_t extent
   if (before < 0 || after < 0) {
     ctx.fail(ErrorCode::InvalidArgument, std::format("negative padding ({}, {}) of axis {}", before, after, axis));
   }
-  return guarded(ctx, [&] {
+  const auto [padded, span] = guarded(ctx, [&] {
     const char* what = "the extent of a window";
-    const std::int64_t padded = checked_add(checked_add(extent, before, what), after, what);
-    const std::int64_t span = checked_add(checked_mul(dilation, kernel - 1, what), std::int64_t{1}, what);
-    if (span > padded) {
-      ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("a kernel of {} with dilation {} spans {} elements of axis {}, whose padded extent is {} ({} + {} + {})", kernel,
-                           dilation, span, axis, padded, before, extent, after));
-    }
-    return (padded - span) / stride + 1;
+    return std::pair(checked_add(checked_add(extent, before, what), after, what),
+                     checked_add(checked_mul(dilation, kernel - 1, what), std::int64_t{1}, what));
   });
+  if (span > padded) {
+    ctx.fail(ErrorCode::ShapeMismatch,
+             std::format("a kernel of {} with dilation {} spans {} elements of axis {}, whose padded extent is {} ({} + {} + {})", kernel,
+                         dilation, span, axis, padded, before, extent, after));
+  }
+  return (padded - span) / stride + 1;
 }
 
 std::vector<OpDef> window_ops() { return {flip_op(), windows_op()}; }

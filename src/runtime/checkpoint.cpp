@@ -66,7 +66,8 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
   return info;
 }
 
-/// safetensors has no quantized dtypes: the blocks of each row are bytes, u8[..., bytes of a row], and the metadata says of what.
+/// safetensors has no quantized dtypes: the blocks of each row are bytes, u8[..., bytes of a row], and the metadata
+/// says of what.
 TensorType stored_type(const TensorType& type) {
   if (!is_quantized(type.dtype)) return type;
   const DTypeInfo& info = dtype_info(type.dtype);

@@ -73,18 +73,19 @@ constexpr bool kWide = std::is_integral_v<T> && sizeof(T) == 8;
 }  // namespace
 
 void check_device_form(const TensorType& type, std::span<const std::byte> host, std::string_view what) {
-  const bool known = same_bytes(type.dtype) || is_quantized(type.dtype) || with_host_type(type.dtype, [&]<class T>(T) {
-    if constexpr (kWide<T>) {
-      using Narrow = std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>;
-      for (std::uint64_t i = 0; i < host.size() / sizeof(T); ++i) {
-        const T value = load<T>(host, i);
-        if (value < T{std::numeric_limits<Narrow>::min()} || value > T{std::numeric_limits<Narrow>::max()}) {
-          fail(ErrorCode::OutOfRange, "{}: element {} of {} is {}; the device keeps {} in 32 bits", what, i,
-               type.to_string(), value, dtype_name(type.dtype));
+  const bool known =
+      same_bytes(type.dtype) || is_quantized(type.dtype) || with_host_type(type.dtype, [&]<class T>(T) {
+        if constexpr (kWide<T>) {
+          using Narrow = std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>;
+          for (std::uint64_t i = 0; i < host.size() / sizeof(T); ++i) {
+            const T value = load<T>(host, i);
+            if (value < T{std::numeric_limits<Narrow>::min()} || value > T{std::numeric_limits<Narrow>::max()}) {
+              fail(ErrorCode::OutOfRange, "{}: element {} of {} is {}; the device keeps {} in 32 bits", what, i,
+                   type.to_string(), value, dtype_name(type.dtype));
+            }
+          }
         }
-      }
-    }
-  });
+      });
   if (!known)
     fail(ErrorCode::Unsupported, "{}: tensors of dtype {} have no device form yet", what, dtype_name(type.dtype));
 }

@@ -113,7 +113,8 @@ TEST(Quant, Q4_KByHand) {
   std::vector<std::byte> block(144, std::byte{0});
   const auto head = bytes({0x00, 0x3c, 0x00, 0x38});  // d = 1, dmin = 0.5
   std::ranges::copy(head, block.begin());
-  // Group 0: scale 5, minimum 3. Group 4: scale 42 = 2 << 4 | 10, minimum 49 = 3 << 4 | 1; their high bits are in bytes 0 and 4.
+  // Group 0: scale 5, minimum 3. Group 4: scale 42 = 2 << 4 | 10, minimum 49 = 3 << 4 | 1; their high bits are in bytes
+  // 0 and 4.
   block[4] = std::byte{5 | 2 << 6};
   block[8] = std::byte{3 | 3 << 6};
   block[12] = std::byte{10 | 1 << 4};
@@ -136,8 +137,8 @@ TEST(Quant, Q6_KByHand) {
   block[192 + 0] = std::byte{2};
   block[192 + 2] = std::byte{0xfd};  // -3
   block[192 + 4] = std::byte{1};
-  block[192 + 6] = std::byte{0x80};   // -128
-  block[192 + 13] = std::byte{10};    // elements 208 to 223
+  block[192 + 6] = std::byte{0x80};                         // -128
+  block[192 + 13] = std::byte{10};                          // elements 208 to 223
   block[208] = std::byte{0}, block[209] = std::byte{0x38};  // d = 0.5
   const std::vector<float> y = dequantized(DType::q6_K, block);
   EXPECT_EQ(y[0], 0.5f * 2 * (1 - 32));
@@ -174,7 +175,8 @@ TEST(Quant, DegenerateBlocks) {
   for (const DType dtype : kAll) {
     SCOPED_TRACE(dtype_name(dtype));
     for (const float value : {0.0f, 1e-40f, -1e-30f}) {  // scales below f16: zeros
-      for (const float y : dequantized(dtype, quantized(dtype, std::vector<float>(256, value)))) EXPECT_NEAR(y, 0, 1e-7);
+      for (const float y : dequantized(dtype, quantized(dtype, std::vector<float>(256, value))))
+        EXPECT_NEAR(y, 0, 1e-7);
     }
     for (const float value : {3.0f, -0.25f}) {
       for (const float y : dequantized(dtype, quantized(dtype, std::vector<float>(256, value))))
@@ -196,7 +198,8 @@ TEST(Quant, RefusesWhatABlockCannotHold) {
       } catch (const Error& e) {
         EXPECT_EQ(e.code(), ErrorCode::OutOfRange);
         const std::string text = e.what();
-        EXPECT_TRUE(text.find("element") != std::string::npos && text.find(dtype_name(dtype)) != std::string::npos) << text;
+        EXPECT_TRUE(text.find("element") != std::string::npos && text.find(dtype_name(dtype)) != std::string::npos)
+            << text;
       }
     }
   }

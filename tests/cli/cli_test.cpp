@@ -92,6 +92,8 @@ TEST(Cli, UsageErrorsExitWithTwo) {
                                              {"train", "digits", "--epochs", "many"},
                                              {"train", "digits", "--lr", "-1"},
                                              {"train", "digits", "--optimizer", "magic"},
+                                             {"train", "digits", "--model", "tree"},
+                                             {"train", "chars", "--steps", "0"},
                                              {"train", "digits", "--hidden", "12,x"}}) {
     const Result result = run(arguments);
     EXPECT_EQ(result.status, 2) << (arguments.empty() ? "" : arguments.back());
@@ -165,6 +167,24 @@ TEST(Cli, DumpOfAGraphFile) {
   const Result unknown = run({"dump", "--stage", "nonsense", "--device", "null"});
   EXPECT_EQ(unknown.status, 1);
   EXPECT_HAS(unknown.err, "nonsense");
+}
+
+TEST(Cli, OpsWithMeasuredErrors) {
+  const test::TempDir dir;
+  dir.write("a.json", R"({"device": "A", "ops": {"abs": {"cases": 3, "forward": 0, "gradient": 2.5e-7, "has_gradient": true,
+                          "kernels": ["pointwise x", "pointwise y"]}}})");
+  dir.write("b.json", R"({"device": "B", "ops": {"iota": {"cases": 1, "forward": 1e-3, "gradient": 0, "has_gradient": false,
+                          "kernels": ["pointwise x"]}}})");
+  dir.write("bad.json", R"({"device": "B", "ops": 3})");
+  const Result plain = run({"ops"}), result = run({"ops", "--errors", "a.json", "b.json"}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out.find(plain.out), 0u) << "the measured part comes after";
+  EXPECT_HAS(result.out, "| A: result | gradient | B: result | gradient |");
+  EXPECT_HAS(result.out, "| `abs` | 3 | 0 | 2.5e-07 | not run | | pointwise (2 variants) |");
+  EXPECT_HAS(result.out, "| `iota` | 1 | not run | | 1.0e-03 |  | pointwise (1 variant) |");
+  const Result bad = run({"ops", "--errors", "bad.json"}, dir.path());
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_HAS(bad.err, "bad.json");
 }
 
 TEST(CliDevice, AMachineWithoutADriverIsToldSo) {
@@ -251,6 +271,85 @@ TEST(CliDevice, TheDemoReaches96PercentInUnderAMinute) {
   ASSERT_EQ(result.status, 0) << result.err;
   ASSERT_EQ(result.out.find("held out  "), 0u) << result.out;  // the only line
   EXPECT_GE(std::stod(result.out.substr(10)), 96.0) << result.out;
+}
+
+TEST(CliDevice, TheConvolutionalDemoReaches98Percent) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  const Result result = run({"train", "digits", "--model", "cnn", "--quiet", "--data", data}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  ASSERT_EQ(result.out.find("held out  "), 0u) << result.out;
+  EXPECT_GE(std::stod(result.out.substr(10)), 98.0) << result.out;
+}
+
+TEST(CliDevice, TrainDigitsWithAnotherModel) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
+  const Result result =
+      run({"train", "digits", "--model", "cnn", "--channels", "3", "--epochs", "1", "--data", data}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.out, "cnn 8x8, conv 3, linear 48-10");
+  EXPECT_HAS(run({"info", "digits.safetensors"}, dir.path()).out, "conv.0.weight");
+  const Result wrong = run({"train", "digits", "--channels", "3", "--data", data}, dir.path());
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_HAS(wrong.err, "--model cnn");
+}
+
+TEST(CliDevice, TrainCharsLearnsSavesAndWrites) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "abcdefgh\xff ";  // bytes, not characters of some encoding
+  dir.write("text", text);
+  const std::vector<std::string> arguments = {"train", "chars",   "--text", "text",    "--steps", "40",         "--window",
+                                              "12",    "--width", "16",     "--layers", "1",       "--heads",    "2",
+                                              "--batch", "4",     "--lr",   "0.02",    "--generate", "50",       "--temperature",
+                                              "0",     "--prompt", "abc"};
+  const Result result = run(arguments, dir.path());
+  ASSERT_EQ(result.status, 0) << result.out << result.err;
+  for (const char* part : {"540 bytes to train on, 60 held out, 10 different", "transformer of 1 layers", "step 40/40", "steps/s",
+                           "loss 2.", "chars.safetensors", "abcdefgh"}) {
+    EXPECT_HAS(result.out, part);
+  }
+  EXPECT_EQ(result.out.find('\r'), std::string::npos) << "a pipe is no terminal";
+  const std::size_t at = result.out.find("held out  loss ");
+  ASSERT_NE(at, std::string::npos) << result.out;
+  EXPECT_LT(std::stod(result.out.substr(at + 15)), 1.0) << result.out;  // log(10) when nothing is learnt
+  EXPECT_HAS(run({"info", "chars.safetensors"}, dir.path()).out, "block.0.attn.q_proj.weight");
+
+  std::vector<std::string> more = arguments;
+  more.push_back("--resume");
+  EXPECT_HAS(run(more, dir.path()).out, "has all 40 steps already");
+  more.push_back("--quiet");
+  more[5] = "42";
+  const Result quiet = run(more, dir.path());
+  EXPECT_EQ(quiet.out.find("held out  "), 0u) << quiet.out;
+  dir.write("text", text + text + "z");
+  const Result other = run(more, dir.path());
+  EXPECT_EQ(other.status, 1);
+  EXPECT_HAS(other.err, "chars.safetensors");
+}
+
+TEST(CliDevice, TrainCharsErrorsNameTheThing) {
+  const test::TempDir dir;
+  dir.write("short", "abcdefgh");
+  dir.write("empty", "");
+  dir.write("long", std::string(500, 'a'));
+  const auto error = [&](const std::vector<std::string>& arguments, const char* part) {
+    const Result result = run(arguments, dir.path());
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.err.find("aeshna: "), 0u) << result.err;
+    EXPECT_HAS(result.err, part);
+    EXPECT_EQ(result.out, "");
+  };
+  error({"train", "chars", "--text", "none.txt"}, "none.txt");
+  error({"train", "chars", "--text", "short"}, "short: 8 bytes are too short: a window of 64");
+  error({"train", "chars", "--text", "empty"}, "empty: 0 bytes are too short");
+  error({"train", "chars", "--text", "long", "--heads", "5"}, "--heads 5");
+  error({"train", "chars", "--text", "long", "--prompt", "b"}, "--prompt holds the byte 'b'");
+  EXPECT_EQ(run({"train", "chars", "--temperature", "-1"}).status, 2);
 }
 
 TEST(CliDevice, InterruptedTrainingKeepsItsCheckpoint) {

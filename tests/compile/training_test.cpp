@@ -268,7 +268,7 @@ TEST(Training, ANonFiniteGradientOfAFiniteLoss) {
     const auto outputs = t.step().outputs;
     EXPECT_EQ(outputs.contains("aeshna.grad_norm"), checked);
     if (checked) {
-      EXPECT_EQ(outputs.at("aeshna.status").data, std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 1}));
+      EXPECT_EQ(outputs.at("aeshna.status").data, std::vector<double>({static_cast<double>(ErrorCode::NonFinite), 2}));
       EXPECT_EQ(t["w"], std::vector<double>({0, 1}));
     } else {
       EXPECT_EQ(outputs.at("aeshna.status").data, std::vector<double>({0, 0}));
@@ -303,10 +303,10 @@ TEST(Training, TheFirstFailedCheckIsNamed) {
   };
   const double range = static_cast<double>(ErrorCode::OutOfRange), finite = static_cast<double>(ErrorCode::NonFinite);
   EXPECT_EQ(status(0.5, 0.5), std::vector<double>({0, 0}));
-  EXPECT_EQ(status(2, 0.5), std::vector<double>({range, 0}));
-  EXPECT_EQ(status(0.5, 2), std::vector<double>({range, 1}));
-  EXPECT_EQ(status(2, 2), std::vector<double>({range, 0}));
-  EXPECT_EQ(status(0.5, 0), std::vector<double>({finite, 2}));
+  EXPECT_EQ(status(2, 0.5), std::vector<double>({range, 1}));
+  EXPECT_EQ(status(0.5, 2), std::vector<double>({range, 2}));
+  EXPECT_EQ(status(2, 2), std::vector<double>({range, 1}));
+  EXPECT_EQ(status(0.5, 0), std::vector<double>({finite, 3}));
 }
 
 TEST(Training, InferenceHasAStatusOnlyIfThereAreChecks) {
@@ -324,7 +324,7 @@ TEST(Training, InferenceHasAStatusOnlyIfThereAreChecks) {
   leaves.at("aeshna.status").data = {0, 0};
   leaves.at("x").data = {3};
   EXPECT_EQ(interpret(*lowered, leaves).outputs.at("aeshna.status").data,
-            std::vector<double>({static_cast<double>(ErrorCode::OutOfRange), 0}));
+            std::vector<double>({static_cast<double>(ErrorCode::OutOfRange), 1}));
   for (const Node& node : lowered->nodes()) EXPECT_EQ(node.segment, Segment::Forward);
   checks.clear();
   EXPECT_EQ(lower_checks(without, checks)->print(), without.print());

@@ -142,8 +142,10 @@ TEST(RandomGraph, EveryOpOccurs) {
   }
   for (const OpDef& op : op_table()) {
     if (op.kind == OpKind::Sink || op.name == "state" || op.kind == OpKind::Random) continue;
+    if (op.name == "block_sums") continue;  // of long scans
     if (op.name.starts_with("attention_d")) continue;  // its gradients come with a loss, in the tests below
     if (op.kind == OpKind::Kernel && op.gradient == GradientKind::NotDifferentiable) continue;  // only expansions make them
+    if (op.name == "place" || op.name == "block_sums") continue;  // of gradients of orders; of long rows
     EXPECT_TRUE(seen.contains(op.name)) << op.name;
   }
 }

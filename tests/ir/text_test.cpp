@@ -116,9 +116,10 @@ TEST(GraphText, EveryDoubleKeepsItsBits) {
 TEST(GraphText, EveryAttributeKindRoundTrips) {
   Graph g;
   g.input("x", {2});
-  const Attrs attrs{{"dtype", DType::q4_K},
+  const Attrs attrs{{"dtype", DType::f16},
                     {"dims", std::vector<std::int64_t>{256}},
                     {"a bool", true},
+                    {"another dtype", DType::q4_K},
                     {"b", std::numeric_limits<std::int64_t>::min()},
                     {"c", 3.0},
                     {"d", std::string("\"quoted\" \\ \n \t \x7f \xc3\xa9")},

@@ -79,7 +79,8 @@ TEST(GatherGpu, GuardsOffsetsAndTwoIndices) {
   const Id i = b.load(b.operand(DType::i32, 6), {.strides = {1, 0}, .guards = {}}), j = b.input(DType::i32);
   const Id table = b.operand(DType::f32, 3 + 4 * 5 * 2);
   // table[3 + i * 10 + j * 2] where column < 7, else -4.
-  const Id x = b.load(table, {.strides = {0, 0}, .offset = 3, .guards = {{1, 0, 7}}, .fill = -4, .dynamic = {{10, 4}, {2, 5}}});
+  const Id x =
+      b.load(table, {.strides = {0, 0}, .offset = 3, .guards = {{1, 0, 7}}, .fill = -4, .dynamic = {{10, 4}, {2, 5}}});
   b.body->instrs[x].args = {i, j};
   b.output(x);
   check(b.kernel, 6, lower_pointwise);

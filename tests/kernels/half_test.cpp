@@ -63,7 +63,8 @@ TEST(HalfGpu, ViewsAtOddElements) {
   const auto shifted = b.load(big, {.strides = {9, 1}, .offset = 3, .guards = {}});
   const auto reversed = b.load(big, {.strides = {9, -1}, .offset = 6, .guards = {}});
   const auto row = b.load(b.operand(DType::bf16, 7), {.strides = {0, 1}, .guards = {}});
-  const auto padded = b.load(b.operand(DType::bf16, 5), {.strides = {0, 1}, .offset = -1, .guards = {{1, 1, 6}}, .fill = 9});
+  const auto padded =
+      b.load(b.operand(DType::bf16, 5), {.strides = {0, 1}, .offset = -1, .guards = {{1, 1, 6}}, .fill = 9});
   const auto sum = b.op("add", {b.op("add", {shifted, reversed}), b.op("add", {row, padded})});
   // Written transposed, at an odd offset: neighbours in a word come from far invocations.
   b.store(b.operand(DType::f16, 45, true), sum, {.strides = {1, 6}, .offset = 3, .guards = {}});
@@ -73,9 +74,10 @@ TEST(HalfGpu, ViewsAtOddElements) {
 TEST(HalfGpu, RoundsToNearestEvenAndKeepsSpecialValues) {
   AESHNA_NEED_DEVICE();
   for (const DType dtype : {DType::f16, DType::bf16}) {
-    std::vector<double> values = {0,      -0.0,    1,       65504,     65519.99, 65520,    -65520,      1e6,     3.5e38,
-                                  0x1p-24, 0x1p-25, 0x1.8p-25, 0x1.8p-24, 0x1p-14, 0x1.ffcp-15, 0x1.ffep-15, 5e-8,
-                                  INFINITY, -INFINITY, NAN, 0x1.fep127, 0x1.ff8p127, 0x1.00ep-120};
+    std::vector<double> values = {0,         -0.0,    1,           65504,       65519.99,    65520,
+                                  -65520,    1e6,     3.5e38,      0x1p-24,     0x1p-25,     0x1.8p-25,
+                                  0x1.8p-24, 0x1p-14, 0x1.ffcp-15, 0x1.ffep-15, 5e-8,        INFINITY,
+                                  -INFINITY, NAN,     0x1.fep127,  0x1.ff8p127, 0x1.00ep-120};
     std::mt19937_64 engine(11);
     while (values.size() < 4000) {  // ties and their neighbours, over the exponents of f16
       const int exponent = static_cast<int>(engine() % 40) - 26;
@@ -88,7 +90,7 @@ TEST(HalfGpu, RoundsToNearestEvenAndKeepsSpecialValues) {
     for (const std::int64_t n : {4000, 3999}) {
       auto b = FusedBuilder::pointwise({n});
       const auto x = b.input();
-      b.output(x, false, dtype);       // rounded by the store
+      b.output(x, false, dtype);         // rounded by the store
       const auto r = b.op("cast", {x});  // rounded by the op, then stored as it is
       b.kernel.body.instrs[r].rounding = dtype;
       b.output(r, false, dtype);
@@ -119,7 +121,8 @@ TEST(HalfGpu, InPlace) {
       for (const Candidate& candidate : lower_pointwise(b.kernel, runner->caps())) {
         if (!candidate.rejected.empty()) continue;
         const OperandData got = runner->run(candidate.spec, data, {.in_place = true});
-        for (std::size_t i = 0; i < want[1].size(); ++i) EXPECT_NEAR(got[1][i], want[1][i], 0x1p-7 * std::abs(want[1][i]) + 1e-6);
+        for (std::size_t i = 0; i < want[1].size(); ++i)
+          EXPECT_NEAR(got[1][i], want[1][i], 0x1p-7 * std::abs(want[1][i]) + 1e-6);
       }
     }
   }

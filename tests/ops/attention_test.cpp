@@ -76,7 +76,7 @@ void expect_same(Qkv& c, Value got, Value want, const std::vector<Value>& wrt) {
 }
 
 TEST(Attention, EqualsPlainOps) {
-  Qkv c({2, 4, 5, 8}, {2, 2, 7, 8});
+  Qkv c({2, 4, 5, 16}, {2, 2, 7, 16});  // scale 1/4, exact in f32
   expect_same(c, attention(c.q, c.k, c.v), naive(c.q, c.k, c.v), {c.q, c.k, c.v});
 }
 
@@ -106,8 +106,8 @@ TEST(Attention, BooleanMasksSayWhatIsSeen) {
 
 TEST(Attention, ScaleAndLse) {
   Qkv c({1, 2, 3, 4}, {1, 2, 5, 4});
-  const auto [out, lse] = attention_with_lse(c.q, c.k, c.v, {.scale = 0.3});
-  const Value scores = matmul(c.q, c.k, false, true) * 0.3;
+  const auto [out, lse] = attention_with_lse(c.q, c.k, c.v, {.scale = 0.375});
+  const Value scores = matmul(c.q, c.k, false, true) * 0.375;
   expect_same(c, lse, logsumexp(scores, {-1}), {c.q, c.k});
 }
 
@@ -230,6 +230,34 @@ TEST(AttentionDevice, OnePlanDecodesAtEveryPosition) {
   }
 }
 
+TEST(AttentionDevice, HalfOperandsAreComputedInF32) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value q = g.input("q", {1, 2, 6, 8}, DType::f16), k = g.input("k", {1, 1, 6, 8}, DType::f16);
+  const auto [out, lse] = attention_with_lse(rope(q), rope(k), k, {.causal = true});
+  EXPECT_EQ(out.dtype(), DType::f16);
+  EXPECT_EQ(lse.dtype(), DType::f32);
+  const auto grad = gradients(sum(cast(out, DType::f32)), {q, k});
+  const std::pair<const char*, Value> outputs[] = {{"out", out}, {"dq", grad[0]}, {"dk", grad[1]}};
+  for (const auto& [name, value] : outputs) g.output(name, value);
+  TensorMap values;
+  for (const Value& leaf : {q, k}) {
+    HostTensor t = drawn(leaf.shape(), 4);
+    t.type.dtype = DType::f16;
+    for (double& v : t.data) v = round_to(DType::f16, v);
+    values.emplace(leaf.node().name, t);
+  }
+  Session session = compile(g, Weights(*test_device().device), {});
+  for (const auto& [name, value] : values) session.set(name, literal(value));
+  session.step();
+  session.wait();
+  const InterpreterResult want = interpret(g, values, Rounding::Storage);
+  for (const auto& [name, value] : outputs) {
+    const auto got = session.read_literal(name).to_doubles();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want.outputs.at(name).data[i], 4e-3) << name << " " << i;
+  }
+}
+
 /// x -> projections -> attention -> merged heads -> projection, as in a transformer.
 struct Block {
   Graph g;
@@ -267,6 +295,26 @@ TEST(AttentionPlan, SplittingAndMergingHeadsCostsNoCopies) {
   const Block block;
   const Plan plan = compile_plan(block.g, {}, Caps{});
   EXPECT_EQ(launches(plan), (Launches{{"matmul", 4}, {"attention", 1}, {"sum", 1}})) << print_plan(plan);
+}
+
+/// One projection for q, k and v: three views of one operand.
+TEST(AttentionDevice, OneProjectionForAll) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  const Value x = g.input("x", {2, 7, 16}), w = g.input("w", {3 * 24, 16});
+  const Value qkv = reshape(linear(x, w), {2, 7, 3, 3, 8});
+  const auto part = [&](std::int64_t i) { return permute(reshape(slice(qkv, {2}, {i}, {i + 1}), {2, 7, 3, 8}), {0, 2, 1, 3}); };
+  const Value y = attention(part(0), part(1), part(2), {.causal = true});
+  g.output("y", reshape(permute(y, {0, 2, 1, 3}), {2, 7, 24}));
+  // The output is a tensor of its own: one copy.
+  EXPECT_EQ(launches(compile_plan(g, {}, Caps{})), (Launches{{"matmul", 1}, {"attention", 1}}));
+  const TensorMap values = {{"x", drawn({2, 7, 16}, 1)}, {"w", drawn({72, 16}, 2)}};
+  Session session = compile(g, Weights(*test_device().device), {});
+  for (const auto& [name, value] : values) session.set(name, literal(value));
+  session.step();
+  const auto got = session.read("y");
+  const auto want = interpret(g, values).outputs.at("y").data;
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 5e-6) << i;
 }
 
 TEST(AttentionPlan, NorInTheGradient) {

@@ -98,6 +98,28 @@ TEST(CumsumDevice, LongRowsAreExactAndReproducible) {
   EXPECT_EQ(on_device(g, {{"x", data}}, {"forward", "backward"}), got);
 }
 
+TEST(CumsumDevice, SixteenMillionElements) {
+  AESHNA_NEED_DEVICE();
+  constexpr std::int64_t kCount = 16'776'961;
+  Graph g;
+  const Value sums = cumsum(g.input("x", {kCount}, DType::i32), 0);
+  g.output("y", slice(sums, {0}, {kCount - 3}, {kCount}));  // and a middle part
+  g.output("middle", slice(sums, {0}, {kCount / 2}, {kCount / 2 + 2}));
+  std::vector<std::int32_t> x(kCount);
+  std::int32_t total = 0, middle = 0;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    x[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * 31 % 101 - 40);
+    total += x[static_cast<std::size_t>(i)];
+    if (i == kCount / 2) middle = total;
+  }
+  Session session = compile(g, Weights(*test_device().device));
+  session.set("x", x);
+  session.step();
+  session.wait();
+  EXPECT_THAT(session.read_literal("y").to_doubles(), ElementsAre(total - x.back() - x[x.size() - 2], total - x.back(), total));
+  EXPECT_THAT(session.read_literal("middle").to_doubles(), ElementsAre(middle, middle + x[kCount / 2 + 1]));
+}
+
 TEST(Sort, ErrorsNameTheOpAndTheLine) {
   Graph g;
   const Value x = g.input("x", {3, 4});

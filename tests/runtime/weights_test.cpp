@@ -151,9 +151,9 @@ TEST(WeightsStore, RefusalsNameTheThing) {
   Graph role;
   role.state("encoder/w1", {2, 2});
   message_of(ErrorCode::InvalidArgument, [&] { weights.add(role); });
-  Graph half;
-  half.parameter("h", {2}, {.dtype = DType::f16});
-  EXPECT_HAS(message_of(ErrorCode::Unsupported, [&] { weights.add(half); }), "f16");
+  Graph wide;
+  wide.parameter("d", {2}, {.dtype = DType::f64});
+  EXPECT_HAS(message_of(ErrorCode::Unsupported, [&] { weights.add(wide); }), "f64");
 }
 
 TEST(WeightsStore, AddKeepsWhatIsThere) {

@@ -515,6 +515,29 @@ class Generator {
     keep({log_softmax(x.v, axis), x.low - x.high - std::log(n), 0});
   }
 
+  void pools() {
+    const int spatial = 1 + below(2);
+    Ints dims{1 + below(2), 1 + below(3)};
+    PoolOptions options;
+    for (int d = 0; d < spatial; ++d) {
+      dims.push_back(one_of<std::int64_t>({3, 4, 5, 7}));
+      options.kernel.push_back(1 + below(3));
+      options.stride.push_back(1 + below(3));
+      options.padding.push_back(below(static_cast<int>(options.kernel.back()) / 2 + 1));
+    }
+    options.ceil_mode = chance(40);
+    options.count_include_pad = chance(50);
+    const Shape shape(dims);
+    const Item flat = float_of_rank(0, true);
+    const Item x = flat.v.shape().elements() == shape.elements() ? Item{reshape(flat.v, dims), flat.low, flat.high}
+                                                                 : new_float(shape, chance(50));
+    const double m = x.magnitude();
+    if (chance(50)) return keep({avg_pool(x.v, options), -m, m});
+    const MaxPoolResult y = max_pool_with_indices(x.v, options);
+    if (chance(20)) keep({y.indices, 0, static_cast<double>(shape.elements())});
+    keep({y.values, x.low, x.high});
+  }
+
   void norms() {
     const double eps = 0.5;  // rows of nearly equal values keep a bounded slope
     const int kind = below(6);
@@ -706,7 +729,7 @@ class Generator {
     if (kind < 62) return integers();
     if (kind < 73) return reduction();
     if (kind < 80) return chance(30) ? convolution() : options_.attention && chance(25) ? attention_op() : product();
-    if (kind < 84) return chance(50) ? norms() : rows();
+    if (kind < 84) return chance(30) ? pools() : chance(50) ? norms() : rows();
     if (kind < 87) return loss_op();
     if (kind < 94) return chance(20) ? view() : movement();
     if (kind < 96) return indexing();
