@@ -33,7 +33,7 @@ TensorPart part_of(const Item& item) {
 template <class Item>
 std::vector<std::vector<Piece>> plan_rounds(std::span<const Item> items, const Caps& caps, std::uint64_t& staging_bytes) {
   std::vector<std::vector<Piece>> rounds;
-  const std::uint64_t limit = std::max(std::min(kStagingBytes, caps.max_buffer_size / kAlign * kAlign), std::uint64_t{4096});
+  const std::uint64_t limit = std::max(std::min(kStagingBytes, caps.max_buffer_size / kAlign * kAlign), std::uint64_t{512});  // a unit fits
   std::uint64_t used = limit;
   staging_bytes = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
