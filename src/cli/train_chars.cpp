@@ -291,8 +291,12 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
            format_seconds(t.seconds), t.first_loss, t.loss);
   }
   Reader reader(model, device, checkpoint, a.seed + 1);
-  report("held out", "loss {:.4f}, by a fresh inference session on {}",
-         held_out_loss(reader, corpus.held_out, a.window), checkpoint.string());
+  const double loss = held_out_loss(reader, corpus.held_out, a.window);
+  report("held out", "loss {:.4f}, by a fresh inference session on {}", loss, checkpoint.string());
+  if (!std::isfinite(loss)) {
+    fail(ErrorCode::NonFinite, "the model in {} gives a loss of {} on the text held out: a lower --lr may help (it is {})",
+         checkpoint.string(), loss, a.lr);
+  }
   if (a.generate > 0) {
     if (!quiet) report("written", "after {} at temperature {}:\n", json_string(prompt), a.temperature);
     std::printf("%s\n", printable(prompt + write_text(reader, prompt_ids, vocabulary, a)).c_str());
@@ -326,7 +330,7 @@ void add_train_chars(CLI::App& train, const Globals& globals, Action& action) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   command->add_option("--temperature", a->temperature, "Of what is written; 0: always the likeliest")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command->add_option("--prompt", a->prompt,
                       "What is written goes on from here (default: the first character of the text)");

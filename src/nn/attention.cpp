@@ -1,5 +1,6 @@
 // Attention with its projections, and the block of a transformer.
 #include <algorithm>
+#include <cstdint>
 
 #include "nn/layer.h"
 
@@ -17,6 +18,7 @@ Value multi_head_attention(Value x, std::string_view name, MultiHeadAttentionOpt
   layer.require(options.head_dim >= 0, "cannot have a head_dim of {}", options.head_dim);
   layer.require(options.head_dim > 0 || width % heads == 0, "cannot split a width of {} into {} heads", width, heads);
   const std::int64_t head_dim = options.head_dim == 0 ? width / heads : options.head_dim;
+  layer.require(heads <= INT32_MAX / std::max<std::int64_t>(head_dim, 1), "cannot have {} heads of {}", heads, head_dim);
   const LinearOptions each{.bias = options.bias, .lora = options.lora, .trainable = options.trainable};
   // [B, S, heads * D] -> [B, heads, S, D], a view.
   const auto project = [&](Value v, std::int64_t count, std::string_view part) {

@@ -1,4 +1,6 @@
 // Linear layers and what is made of them.
+#include <cmath>
+
 #include "nn/layer.h"
 
 namespace aeshna::nn {
@@ -17,6 +19,7 @@ Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions opt
 
   const auto& [rank, alpha] = *options.lora;
   layer.require(rank >= 1, "needs a LoRA rank of at least 1, not {}", rank);
+  layer.require(std::isfinite(alpha), "cannot scale LoRA by alpha = {}", alpha);
   const Value a = layer.parameter("lora_A.weight", {rank, in}, {}, options.trainable);
   const Value b = layer.parameter("lora_B.weight", {out, rank}, Init::zeros(), options.trainable);
   const Value low = aeshna::linear(layer.at(x), layer.at(a));

@@ -25,6 +25,7 @@ void infer_cache(const InferContext& ctx, const TensorType& cache, const TensorT
                          "capacity, head_dim] is needed",
                          rows.shape.to_string(), cache.shape.to_string()));
   }
+  if (cache.shape[2] == 0) ctx.fail(ErrorCode::ShapeMismatch, std::format("a cache without slots: {}", cache.shape.to_string()));
   if (rows.shape[2] > cache.shape[2])
     ctx.fail(ErrorCode::ShapeMismatch,
              std::format("{} rows do not fit a cache of {}", rows.shape[2], cache.shape[2]));

@@ -88,6 +88,8 @@ Pool infer_pool(const InferContext& ctx) {
     const auto at = [&](const char* name) { return ctx.attrs.get<Ints>(name)[i]; };
     const int axis = static_cast<int>(i) + 2;
     window_count(ctx, axis, x.shape[axis], at("kernel"), at("stride"), at("dilation"), at("before"), at("after"));
+    if (at("stride") > INT32_MAX)
+      ctx.fail(ErrorCode::InvalidArgument, std::format("stride {} of axis {} is more than 32 bits hold", at("stride"), axis));
     const std::int64_t half = (at("dilation") * (at("kernel") - 1) + 1) / 2;
     if (at("before") > half || at("after") > half) {
       ctx.fail(ErrorCode::InvalidArgument,

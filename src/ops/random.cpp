@@ -241,8 +241,11 @@ Value random_uniform(Graph& graph, Shape shape, Loc loc) { return build_random("
 Value random_normal(Graph& graph, Shape shape, Loc loc) { return build_random("random_normal", graph, shape, loc); }
 
 Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc) {
-  if (!(std::isfinite(low) && std::isfinite(high) && low < high))
-    op_error(ErrorCode::InvalidArgument, "random_uniform", std::format("low = {} and high = {}: low < high is needed", low, high), loc);
+  const auto is_f32 = [](double v) { return std::isfinite(static_cast<float>(v)); };
+  if (!(is_f32(low) && is_f32(high) && is_f32(high - low) && low < high)) {
+    op_error(ErrorCode::InvalidArgument, "random_uniform",
+             std::format("low = {} and high = {}: low < high is needed, and that both and their difference are f32 numbers", low, high), loc);
+  }
   const auto at = [&](auto v) { return Operand(v, loc); };
   const Value scaled = add(at(mul(at(random_uniform(graph, shape, loc)), at(high - low))), at(low));
   // Rounding could reach `high`.
@@ -251,7 +254,7 @@ Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc
 }
 
 Value random_normal(Graph& graph, Shape shape, double mean, double stddev, Loc loc) {
-  if (!(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0))
+  if (!(std::isfinite(static_cast<float>(mean)) && std::isfinite(static_cast<float>(stddev)) && stddev >= 0))
     op_error(ErrorCode::InvalidArgument, "random_normal", std::format("mean = {} and stddev = {}: finite, and stddev >= 0", mean, stddev), loc);
   const auto at = [&](auto v) { return Operand(v, loc); };
   return add(at(mul(at(random_normal(graph, shape, loc)), at(stddev))), at(mean));

@@ -304,6 +304,8 @@ std::vector<TensorType> infer_resize(const InferContext& ctx) {
   const auto ratios = ctx.attrs.get_or<std::vector<double>>("ratios", {});
   if (!ratios.empty() && ratios.size() != sizes.size())
     ctx.fail(ErrorCode::InvalidArgument, "ratios must have one entry per size");
+  if (const double a = ctx.attrs.get_or<double>("cubic_a", 0); !std::isfinite(a) || std::fabs(a) > 1e6)
+    ctx.fail(ErrorCode::InvalidArgument, std::format("attr cubic_a is {}", a));
   Shape shape = x.shape;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int d = first + static_cast<int>(i);
