@@ -157,7 +157,8 @@ std::vector<std::string> ops_after_expansion(std::int64_t rows, std::int64_t ids
   const Value i = g.input("ids", {ids, 1}, DType::i32), u = g.input("u", {ids, columns});
   g.output("y", g.add("scatter_add", std::vector{table, i, u}, {{"axis", std::int64_t{0}}}, SourceLine()));
   std::vector<std::string> names;
-  for (const Node& node : expand_composites(g)->nodes()) {
+  const auto expanded = expand_composites(g);
+  for (const Node& node : expanded->nodes()) {
     if (node.op->kind == OpKind::Kernel || node.op->kind == OpKind::Reduce) names.push_back(node.op->name);
   }
   return names;
