@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/fail.h"
-#include "codegen/embedded_kernels.h"
 #include "codegen/families.h"
 
 namespace aeshna {
@@ -21,9 +20,7 @@ class AttentionHooks {
   }
 
   void constants() {
-    for (const auto& [name, value] : writer_.spec().constants) {
-      if (name != "PARTS") writer_.define(name, value);
-    }
+    writer_.define_constants("PARTS");
     const std::int64_t parts = writer_.spec().constant("PARTS");
     writer_.define("SPLIT", parts > 1 ? 1 : 0);
     if (parts > 1) number("PARTS", parts);
@@ -42,7 +39,7 @@ class AttentionHooks {
 
   /// `fetch_<name>(element, d)` and `<name>_AT(batch, head, row)`; `rows_axis` and `heads_axis` of the input.
   void tensor(std::string_view name, std::size_t input, int heads_axis, int rows_axis) {
-    const std::string buffer = this->buffer(input);
+    const std::string buffer = writer_.input(input);
     if (vector_) {
       writer_.set_vector_view(call_.input_operands[input]);
       writer_.add(std::format("vec4 fetch_{}(uint element, uint d) {{ return {}[(element >> 2) + d]; }}\n", name, buffer));
@@ -70,14 +67,14 @@ class AttentionHooks {
         const std::int64_t stride = this->stride(required_, axis);
         if (stride != 0) element += std::format(" + ({}) * {}", kAxes[static_cast<std::size_t>(axis)], writer_.number(stride));
       }
-      writer_.define("MASK_AT(batch, head, query, key)", std::format("{}[{}]", buffer(required_), element));
+      writer_.define("MASK_AT(batch, head, query, key)", std::format("{}[{}]", writer_.input(required_), element));
     }
-    if (writer_.spec().constant("POSITION") != 0) writer_.define("POSITIONS", buffer(required_ + (mask ? 1 : 0)));
+    if (writer_.spec().constant("POSITION") != 0) writer_.define("POSITIONS", writer_.input(required_ + (mask ? 1 : 0)));
   }
 
-  void dense_input(std::string_view macro, std::size_t input) { writer_.define(macro, buffer(input)); }
+  void dense_input(std::string_view macro, std::size_t input) { writer_.define(macro, writer_.input(input)); }
   void dense_result(std::string_view macro, std::size_t result) {
-    writer_.define(macro, std::format("B{}", call_.result_operands[result]));
+    writer_.define(macro, writer_.result(result));
   }
   /// `store_<name>(element, d, value)` into a result.
   void store(std::string_view name, std::size_t result) {
@@ -95,17 +92,12 @@ class AttentionHooks {
   }
 
   KernelSource finish(std::string_view name) {
-    for (const EmbeddedKernel& kernel : embedded_kernels()) {
-      if (kernel.name != "attention_tile") continue;
-      writer_.add(kernel.text);
-      return writer_.finish(name);
-    }
-    fail(ErrorCode::Internal, "no kernel template named 'attention_tile' is embedded");
+    writer_.add(kernel_text("attention_tile"));
+    return writer_.finish(name);
   }
 
  private:
   void number(std::string_view macro, std::int64_t value) { writer_.define(macro, writer_.number(value)); }
-  std::string buffer(std::size_t input) const { return std::format("B{}", call_.input_operands.at(input)); }
   /// 0 where there is one coordinate.
   std::int64_t stride(std::size_t input, int axis) const {
     return call_.inputs[input].shape[axis] > 1 ? call_.views[input].strides.at(static_cast<std::size_t>(axis)) : 0;

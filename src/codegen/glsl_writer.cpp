@@ -35,11 +35,6 @@ char type_letter(DType compute) {
   }
 }
 
-/// Type of the elements of a buffer: booleans are stored as u32 0 or 1.
-std::string_view buffer_type(DType compute, int width) {
-  return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
-}
-
 bool is_identifier(char c) {
   return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -50,13 +45,6 @@ bool mentions(std::string_view text, std::string_view name) {
     if ((at == 0 || !is_identifier(text[at - 1])) && (end == text.size() || !is_identifier(text[end]))) return true;
   }
   return false;
-}
-
-std::string_view kernel_text(std::string_view name) {
-  for (const EmbeddedKernel& kernel : embedded_kernels()) {
-    if (kernel.name == name) return kernel.text;
-  }
-  fail(ErrorCode::Internal, "no kernel template named '{}' is embedded", name);
 }
 
 /// The blocks of a library file that `user` mentions, directly or through later blocks. A block starts at a line
@@ -109,6 +97,17 @@ std::string_view glsl_type(DType compute, int width) {
     default:
       return width == 1 ? "bool" : "bvec4";
   }
+}
+
+std::string_view buffer_type(DType compute, int width) {
+  return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
+}
+
+std::string_view kernel_text(std::string_view name) {
+  for (const EmbeddedKernel& kernel : embedded_kernels()) {
+    if (kernel.name == name) return kernel.text;
+  }
+  fail(ErrorCode::Internal, "no kernel template named '{}' is embedded", name);
 }
 
 std::string glsl_literal(DType compute, double value) {
@@ -177,6 +176,13 @@ void KernelWriter::define(std::string_view name, std::int64_t value) {
 void KernelWriter::define(std::string_view name, std::string_view expression) {
   defines_ += std::format("#define {} {}\n", name, expression);
 }
+void KernelWriter::define_constants(std::string_view except) {
+  for (const auto& [name, value] : spec_.constants) {
+    if (name != except) define(name, value);
+  }
+}
+std::string KernelWriter::input(std::size_t i) const { return std::format("B{}", fused().call.input_operands.at(i)); }
+std::string KernelWriter::result(std::size_t i) const { return std::format("B{}", fused().call.result_operands.at(i)); }
 void KernelWriter::extension(std::string_view name) { extensions_.emplace(name); }
 void KernelWriter::add(std::string_view text) { added_ += text; }
 

@@ -22,6 +22,10 @@ namespace aeshna {
 
 /// GLSL type of a compute dtype: float int uint bool, or with width 4 vec4 ivec4 uvec4 bvec4.
 std::string_view glsl_type(DType compute, int width = 1);
+/// Type of the elements of a buffer of these: booleans are stored as uint 0 or 1.
+std::string_view buffer_type(DType compute, int width = 1);
+/// The text of kernels/<name>.glsl. (embedded)
+std::string_view kernel_text(std::string_view name);
 /// A literal of a compute dtype that denotes exactly round(value); infinities and NaN by bits.
 std::string glsl_literal(DType compute, double value);
 
@@ -65,6 +69,11 @@ class KernelWriter {
 
   void define(std::string_view name, std::int64_t value);           ///< #define name value
   void define(std::string_view name, std::string_view expression);  ///< the same, e.g. of a number()
+  /// #define of every template constant of the spec but `except`.
+  void define_constants(std::string_view except = {});
+  /// Template kernels: the buffer of an input or a result, "B0".
+  std::string input(std::size_t i) const;
+  std::string result(std::size_t i) const;
   void extension(std::string_view name);                            ///< #extension name : require
   void add(std::string_view text);  ///< functions, shared arrays: before the template, in order of calls
 

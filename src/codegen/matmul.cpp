@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/fail.h"
-#include "codegen/embedded_kernels.h"
 #include "codegen/families.h"
 #include "ir/access.h"
 
@@ -35,9 +34,7 @@ class ProductHooks {
 
   /// Template constants that are in the spec, except those of the launch alone.
   void constants() {
-    for (const auto& [name, value] : writer_.spec().constants) {
-      if (name != "PARTS") writer_.define(name, value);
-    }
+    writer_.define_constants("PARTS");
     const std::int64_t parts = writer_.spec().constant("PARTS");
     writer_.define("SPLIT", parts > 1 ? 1 : 0);
     number("DEPTH", kernel_.k);
@@ -160,15 +157,9 @@ class ProductHooks {
   /// The text of matmul_operand.glsl for operand `letter` ("A" or "B").
   void operand_text(std::string_view letter, std::string_view outer, std::string_view offset) {
     writer_.add(std::format("#define {}_OUTER {}\n#define {}_TILE_OFFSET {}\n", letter, outer, letter, offset));
-    for (const EmbeddedKernel& kernel : embedded_kernels()) {
-      if (kernel.name != "matmul_operand") continue;
-      std::string text(kernel.text);
-      for (std::size_t at = text.find("X_"); at != std::string::npos; at = text.find("X_", at + 1))
-        text.replace(at, 1, letter);
-      writer_.add(text);
-      return;
-    }
-    fail(ErrorCode::Internal, "no kernel template named 'matmul_operand' is embedded");
+    std::string text(kernel_text("matmul_operand"));
+    for (std::size_t at = text.find("X_"); at != std::string::npos; at = text.find("X_", at + 1)) text.replace(at, 1, letter);
+    writer_.add(text);
   }
 
  private:

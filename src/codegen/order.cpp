@@ -4,7 +4,6 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
-#include "codegen/embedded_kernels.h"
 #include "codegen/families.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
@@ -12,34 +11,19 @@
 namespace aeshna {
 namespace {
 
-/// "B0" of an input or a result.
-std::string input_buffer(const TemplateCall& call, std::size_t i) { return std::format("B{}", call.input_operands.at(i)); }
-std::string result_buffer(const TemplateCall& call, std::size_t i) { return std::format("B{}", call.result_operands.at(i)); }
-
-void define_constants(KernelWriter& writer) {
-  for (const auto& [name, value] : writer.spec().constants) writer.define(name, value);
-}
-
 std::int64_t attr(const TemplateCall& call, std::string_view name) { return call.attrs.get<std::int64_t>(name); }
-
-/// The functions of another kernel file, before the template.
-void include(KernelWriter& writer, std::string_view name) {
-  const auto found = std::ranges::find(embedded_kernels(), name, &EmbeddedKernel::name);
-  if (found == embedded_kernels().end()) fail(ErrorCode::Internal, "no kernel template named '{}' is embedded", name);
-  writer.add(found->text);
-}
 
 /// What the two sorting kernels share: [rows, n] values, and indices if `carried`.
 void define_sort(KernelWriter& writer, bool carried) {
   const TemplateCall& call = writer.fused().call;
-  define_constants(writer);
+  writer.define_constants();
   writer.define("DESCENDING", call.attrs.get<bool>("descending") ? 1 : 0);
   writer.define("N", writer.number(call.inputs[0].shape[1]));
-  writer.define("X", input_buffer(call, 0));
-  if (carried) writer.define("INDICES_IN", input_buffer(call, 1));
-  writer.define("VALUES", result_buffer(call, 0));
-  writer.define("INDICES", result_buffer(call, 1));
-  include(writer, "sort_key");
+  writer.define("X", writer.input(0));
+  if (carried) writer.define("INDICES_IN", writer.input(1));
+  writer.define("VALUES", writer.result(0));
+  writer.define("INDICES", writer.result(1));
+  writer.add(kernel_text("sort_key"));
 }
 
 }  // namespace
@@ -56,7 +40,7 @@ KernelSource generate_scan(KernelWriter& writer) {
   const std::int64_t length = block == 0 ? extent : std::min(block, extent);
   const std::int64_t segments = block == 0 ? 1 : (extent + block - 1) / block;
 
-  define_constants(writer);
+  writer.define_constants();
   const bool offsets = call.inputs.size() > 1, vec = spec.constant("VEC") != 0;
   writer.define("REVERSE", call.attrs.get_or("reverse", false) ? 1 : 0);
   writer.define("HAS_OFFSETS", offsets ? 1 : 0);
@@ -69,9 +53,9 @@ KernelSource generate_scan(KernelWriter& writer) {
   writer.define("SEGS", writer.number(segments));
   writer.define("BLOCK", writer.number(block == 0 ? extent : block));
   writer.define("LENGTH", writer.number(length));
-  writer.define("X", input_buffer(call, 0));
-  writer.define("Y", result_buffer(call, 0));
-  if (offsets) writer.define("OFFSETS", input_buffer(call, 1));
+  writer.define("X", writer.input(0));
+  writer.define("Y", writer.result(0));
+  if (offsets) writer.define("OFFSETS", writer.input(1));
   if (vec) {
     writer.set_vector_view(call.input_operands[0]);
     if (spec.constant("SUMS") == 0) writer.set_vector_view(call.result_operands[0]);
@@ -97,15 +81,15 @@ KernelSource generate_sort_chunks(KernelWriter& writer) {
 KernelSource generate_place(KernelWriter& writer) {
   const TemplateCall& call = writer.fused().call;
   const std::int64_t n = call.results[0].shape[1];
-  define_constants(writer);
+  writer.define_constants();
   writer.define("T", glsl_type(compute_dtype(call.inputs[0].dtype)));
   writer.define("POINTS", writer.number(call.inputs[0].shape.elements()));
   writer.define("K", writer.number(call.inputs[0].shape[1]));
   writer.define("N", writer.number(n));
   writer.define("SEGMENTS", writer.number(ceil_div(n, writer.spec().constant("SEGMENT"))));
-  writer.define("X", input_buffer(call, 0));
-  writer.define("INDICES", input_buffer(call, 1));
-  writer.define("Y", result_buffer(call, 0));
+  writer.define("X", writer.input(0));
+  writer.define("INDICES", writer.input(1));
+  writer.define("Y", writer.result(0));
   return writer.finish("place");
 }
 
@@ -118,7 +102,7 @@ KernelSource generate_cache(KernelWriter& writer) {
   const Shape& rows = write ? call.inputs[1].shape : call.results[0].shape;
   const std::uint32_t cache_operand = write ? call.result_operands[0] : call.input_operands[0];
   const std::uint32_t row_operand = write ? call.input_operands[1] : call.result_operands[0];
-  define_constants(writer);
+  writer.define_constants();
   writer.define("RING", call.attrs.get<bool>("ring") ? 1 : 0);
   writer.define("SCALAR", call.inputs[position].shape.rank() == 0 ? 1 : 0);
   writer.define("T", glsl_type(compute_dtype(call.inputs[0].dtype), static_cast<int>(width)));
@@ -129,7 +113,7 @@ KernelSource generate_cache(KernelWriter& writer) {
   writer.define("QUADS", writer.number(rows[3] / width));
   writer.define("CACHE", std::format("B{}", cache_operand));
   writer.define("ROW_DATA", std::format("B{}", row_operand));
-  writer.define("POSITION", input_buffer(call, position));
+  writer.define("POSITION", writer.input(position));
   if (width == 4) {
     writer.set_vector_view(cache_operand);
     writer.set_vector_view(row_operand);

@@ -8,66 +8,23 @@
 namespace aeshna {
 namespace {
 
-std::string buffer(std::uint32_t operand) { return std::format("B{}", operand); }
-std::string input(const KernelWriter& writer, std::size_t i) { return buffer(writer.fused().call.input_operands[i]); }
-std::string result(const KernelWriter& writer, std::size_t i) { return buffer(writer.fused().call.result_operands[i]); }
-
-void constants(KernelWriter& writer) {
-  for (const auto& [name, value] : writer.spec().constants) {
-    if (name != "CHUNK") writer.define(name, value);
-  }
-}
-
-/// Type of the elements in memory.
-std::string_view memory_type(DType dtype, int width) {
-  const DType compute = compute_dtype(dtype);
-  return glsl_type(compute == DType::boolean ? DType::u32 : compute, width);
-}
-
 void radix(KernelWriter& writer) {
-  constants(writer);
+  writer.define_constants();
   const std::int64_t items = writer.fused().call.inputs[0].shape[0];
   writer.define("ITEMS", writer.number(items));
   writer.define("BLOCKS",
                 writer.number(ceil_div(items, writer.spec().constant("THREADS") * writer.spec().constant("EACH"))));
   writer.define("SHIFT", writer.number(writer.fused().call.attrs.get<std::int64_t>("shift")));
-  writer.define("KEYS", input(writer, 0));
+  writer.define("KEYS", writer.input(0));
 }
 
-}  // namespace
-
-KernelSource generate_index_order(KernelWriter& writer) {
-  constants(writer);
-  writer.define("ITEMS", writer.number(writer.fused().call.inputs[0].shape[0]));
-  writer.define("KEYS", input(writer, 0));
-  writer.define("ORDER", result(writer, 0));
-  writer.define("SORTED", result(writer, 1));
-  return writer.finish("index_order");
-}
-
-KernelSource generate_radix_offsets(KernelWriter& writer) {
-  radix(writer);
-  writer.define("OFFSETS", result(writer, 0));
-  writer.set_workspace_type("uint");
-  return writer.finish("radix_offsets");
-}
-
-KernelSource generate_radix_move(KernelWriter& writer) {
-  radix(writer);
-  writer.define("VALUES", input(writer, 1));
-  writer.define("OFFSETS", input(writer, 2));
-  writer.define("MOVED_KEYS", result(writer, 0));
-  writer.define("MOVED_VALUES", result(writer, 1));
-  return writer.finish("radix_move");
-}
-
-KernelSource generate_scatter_runs(KernelWriter& writer) {
+/// What runs and joins share: the numbers of the chunks, and vectors of columns.
+void chunks(KernelWriter& writer, std::int64_t items) {
   const TemplateCall& call = writer.fused().call;
-  const Shape &x = call.results[0].shape, &u = call.inputs[1].shape;
-  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[3].shape[0],
-                     chunk = writer.spec().constant("CHUNK");
-  constants(writer);
-  writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
+  const Shape& x = call.results[0].shape;
+  const std::int64_t width = writer.spec().constant("WIDTH"), chunk = writer.spec().constant("CHUNK");
+  writer.define_constants("CHUNK");
+  writer.define("T", buffer_type(compute_dtype(call.results[0].dtype), static_cast<int>(width)));
   if (width == 4) {
     writer.set_vector_view(call.input_operands[1]);
     for (const std::uint32_t operand : call.result_operands) writer.set_vector_view(operand);
@@ -78,11 +35,45 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
   writer.define("ROWS", writer.number(x[1] * x[2]));
   writer.define("CHUNK", writer.number(chunk));
   writer.define("CHUNKS", writer.number(ceil_div(items, chunk)));
-  writer.define("PLACES", input(writer, 2));
-  writer.define("SORTED", input(writer, 3));
-  writer.define("TARGET", result(writer, 0));
+  writer.define("TARGET", writer.result(0));
+}
+
+}  // namespace
+
+KernelSource generate_index_order(KernelWriter& writer) {
+  writer.define_constants();
+  writer.define("ITEMS", writer.number(writer.fused().call.inputs[0].shape[0]));
+  writer.define("KEYS", writer.input(0));
+  writer.define("ORDER", writer.result(0));
+  writer.define("SORTED", writer.result(1));
+  return writer.finish("index_order");
+}
+
+KernelSource generate_radix_offsets(KernelWriter& writer) {
+  radix(writer);
+  writer.define("OFFSETS", writer.result(0));
+  writer.set_workspace_type("uint");
+  return writer.finish("radix_offsets");
+}
+
+KernelSource generate_radix_move(KernelWriter& writer) {
+  radix(writer);
+  writer.define("VALUES", writer.input(1));
+  writer.define("OFFSETS", writer.input(2));
+  writer.define("MOVED_KEYS", writer.result(0));
+  writer.define("MOVED_VALUES", writer.result(1));
+  return writer.finish("radix_move");
+}
+
+KernelSource generate_scatter_runs(KernelWriter& writer) {
+  const TemplateCall& call = writer.fused().call;
+  const Shape& u = call.inputs[1].shape;
+  const std::int64_t width = writer.spec().constant("WIDTH");
+  chunks(writer, call.inputs[3].shape[0]);
+  writer.define("PLACES", writer.input(2));
+  writer.define("SORTED", writer.input(3));
   writer.define("PARTIAL", call.results.size() > 1 ? 1 : 0);
-  if (call.results.size() > 1) writer.define("PARTS", result(writer, 1));
+  if (call.results.size() > 1) writer.define("PARTS", writer.result(1));
 
   // Where update (outer, item, column) lies: a lane and a place in it, or one number where the view is regular.
   const Access& view = call.views[1];
@@ -100,30 +91,14 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
   }
   index += " + " + (width == 4 ? std::string("column") : scaled("column", view.strides[3]));
   writer.add(
-      std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", input(writer, 1), index));
+      std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", writer.input(1), index));
   return writer.finish("scatter_runs");
 }
 
 KernelSource generate_scatter_joins(KernelWriter& writer) {
-  const TemplateCall& call = writer.fused().call;
-  const Shape& x = call.results[0].shape;
-  const std::int64_t width = writer.spec().constant("WIDTH"), items = call.inputs[2].shape[0],
-                     chunk = writer.spec().constant("CHUNK");
-  constants(writer);
-  writer.define("T", memory_type(call.results[0].dtype, static_cast<int>(width)));
-  if (width == 4) {
-    writer.set_vector_view(call.input_operands[1]);
-    writer.set_vector_view(call.result_operands[0]);
-  }
-  writer.define("ITEMS", writer.number(items));
-  writer.define("OUTER", writer.number(x[0]));
-  writer.define("COLUMNS", writer.number(x[3] / width));
-  writer.define("ROWS", writer.number(x[1] * x[2]));
-  writer.define("CHUNK", writer.number(chunk));
-  writer.define("CHUNKS", writer.number(ceil_div(items, chunk)));
-  writer.define("PARTS", input(writer, 1));
-  writer.define("SORTED", input(writer, 2));
-  writer.define("TARGET", result(writer, 0));
+  chunks(writer, writer.fused().call.inputs[2].shape[0]);
+  writer.define("PARTS", writer.input(1));
+  writer.define("SORTED", writer.input(2));
   return writer.finish("scatter_joins");
 }
 

@@ -1,11 +1,15 @@
 #pragma once
 // Kernel candidates of the three archetypes: geometry and variant chosen from (kernel, Caps) alone, never from a timing.
+#include <string>
 #include <vector>
 
 #include "base/caps.h"
 #include "ir/kernel.h"
 
 namespace aeshna {
+
+/// What of a launch the device does not allow: threads, shared memory, bindings, workspace, workgroups; empty: nothing. (lower.cpp)
+std::string launch_obstacle(const KernelSpec& spec, const Caps& caps);
 
 std::vector<Candidate> lower_pointwise(const FusedKernel& kernel, const Caps& caps);
 std::vector<Candidate> lower_reduction(const FusedKernel& kernel, const Caps& caps);

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "ops/attention.h"
 #include "ops/attention_variants.h"
+#include "ops/lower.h"
 
 namespace aeshna {
 namespace {
@@ -221,29 +222,15 @@ Candidate attention_candidate(const FusedKernel& kernel, const Caps& caps, const
       checked_mul(work.outer(pack), ceil_div(work.rows(pack), std::int64_t{v.br}), "workgroups of attention");
   const std::int64_t groups = checked_mul(blocks, std::int64_t{parts}, "workgroups of attention");
   spec.workgroups = static_cast<std::uint64_t>(groups);
-  std::size_t bindings = kernel.operands.size();
   if (parts > 1 && groups > 0) {
     const std::int64_t dn = ceil_div(work.d4, std::int64_t{v.tc});
     const std::int64_t vectors = work.role == Role::Forward ? v.br * (work.d4 + 1)
                                                             : v.threads() * v.rows_per_thread() * dn * (work.role == Role::Dkv ? 2 : 1);
     spec.workspace_bytes = static_cast<std::uint64_t>(checked_mul(groups, vectors * 16, "workspace of attention"));
     spec.counters = static_cast<std::uint32_t>(blocks);
-    bindings += 2;
   }
 
-  std::string& rejected = candidate.rejected;
-  if (v.threads() > caps.max_invocations || v.threads() > caps.max_local[0]) {
-    rejected = std::format("{} threads per workgroup; the device allows {}", v.threads(),
-                           std::min(caps.max_invocations, caps.max_local[0]));
-  } else if (spec.shared_bytes > caps.shared_bytes) {
-    rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (bindings > caps.max_storage_buffers) {
-    rejected = std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
-  } else if (spec.workspace_bytes > caps.max_storage_range) {
-    rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
-  } else if (groups > std::int64_t{UINT32_MAX}) {
-    rejected = std::format("{} workgroups; indices are 32-bit", groups);
-  }
+  candidate.rejected = launch_obstacle(spec, caps);
   return candidate;
 }
 

@@ -94,27 +94,13 @@ void finish_candidate(Candidate& candidate, const FusedKernel& kernel, const Pro
   const std::int64_t groups = checked_mul(tiles, std::int64_t{parts}, "workgroups of a matrix product");
   spec.workgroups = static_cast<std::uint64_t>(groups);
   spec.constants.emplace_back("PARTS", parts);
-  std::size_t bindings = kernel.operands.size();
   if (parts > 1 && groups > 0) {
     spec.workspace_bytes =
         static_cast<std::uint64_t>(checked_mul(groups, tile_elements * 4, "workspace of a matrix product"));
     spec.counters = static_cast<std::uint32_t>(tiles);
-    bindings += 2;
   }
 
-  std::string& rejected = candidate.rejected;
-  if (threads > caps.max_invocations || threads > caps.max_local[0]) {
-    rejected = std::format("{} threads per workgroup; the device allows {}", threads,
-                           std::min(caps.max_invocations, caps.max_local[0]));
-  } else if (spec.shared_bytes > caps.shared_bytes) {
-    rejected = std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (bindings > caps.max_storage_buffers) {
-    rejected = std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
-  } else if (spec.workspace_bytes > caps.max_storage_range) {
-    rejected = std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
-  } else if (spec.workgroups > max_workgroups(caps)) {
-    rejected = std::format("{} workgroups; the device launches at most {}", groups, max_workgroups(caps));
-  }
+  candidate.rejected = launch_obstacle(spec, caps);
 }
 
 // ---- The model. Cycles of one multiprocessor; the constants are fits to measurements (bench/matmul --sweep) on an NVIDIA H200

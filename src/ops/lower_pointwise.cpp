@@ -50,12 +50,8 @@ Candidate pointwise_candidate(std::shared_ptr<const FusedKernel> kernel, const C
   spec.workgroups = ceil_div(singles, runs);
   spec.fused = std::move(kernel);
   estimate(spec);
-  if (spec.fused->operands.size() > caps.max_storage_buffers) {
-    candidate.rejected = std::format("{} operands; the device binds at most {} storage buffers",
-                                     spec.fused->operands.size(), caps.max_storage_buffers);
-  } else if (width == 4) {
-    candidate.rejected = not_vectorisable(*spec.fused);
-  }
+  candidate.rejected = launch_obstacle(spec, caps);
+  if (candidate.rejected.empty() && width == 4) candidate.rejected = not_vectorisable(*spec.fused);
   return candidate;
 }
 

@@ -176,20 +176,11 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
     spec.workspace_bytes = spec.workgroups * g.tx * facts.accumulators * 4;
     spec.counters = static_cast<std::uint32_t>(blocks);
   }
-  const std::size_t bindings = kernel->operands.size() + (g.parts > 1 ? 2 : 0);
   spec.fused = std::move(kernel);
   estimate(spec);
 
-  if (bindings > caps.max_storage_buffers) {
-    candidate.rejected =
-        std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
-  } else if (spec.shared_bytes > caps.shared_bytes) {
-    candidate.rejected =
-        std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (spec.workgroups > max_workgroups(caps)) {
-    candidate.rejected =
-        std::format("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
-  } else if (g.width == 4) {
+  candidate.rejected = launch_obstacle(spec, caps);
+  if (candidate.rejected.empty() && g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns)
       candidate.rejected = "memory is contiguous across rows, not along them";

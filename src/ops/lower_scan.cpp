@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "ir/access.h"
 #include "ir/op.h"
+#include "ops/lower.h"
 #include "ops/order.h"
 
 namespace aeshna {
@@ -23,15 +24,7 @@ std::string template_obstacle(const KernelSpec& spec, const Caps& caps) {
     if (operand.elements > std::numeric_limits<std::uint32_t>::max() - (1 << 16))
       return std::format("an operand of {} elements; kernel indices are 32-bit", operand.elements);
   }
-  std::uint64_t limit = 1;
-  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
-  if (spec.workgroups > limit) return std::format("{} workgroups; the device launches at most {}", spec.workgroups, limit);
-  if (spec.shared_bytes > caps.shared_bytes)
-    return std::format("{} bytes of shared memory; shared_bytes is {}", spec.shared_bytes, caps.shared_bytes);
-  const std::size_t bindings = spec.fused->operands.size() + (spec.workspace_bytes > 0) + (spec.counters > 0);
-  if (bindings > caps.max_storage_buffers)
-    return std::format("{} bindings; max_storage_buffers is {}", bindings, caps.max_storage_buffers);
-  return {};
+  return launch_obstacle(spec, caps);
 }
 
 AxisSplit split_axis(const Shape& shape, std::int64_t axis) {

@@ -30,8 +30,7 @@ inline constexpr std::int64_t kMergeTile = 1024;
 
 /// Threads of a workgroup: the largest power of two up to `wish` that the device allows.
 std::uint32_t workgroup_threads(const Caps& caps, std::uint32_t wish);
-/// Why a template whose indices are u32 cannot serve: an operand that is too large, or more workgroups than a launch folds.
-/// Empty: it can.
+/// Why a template whose indices are u32 cannot serve: an operand that is too large, or launch_obstacle. Empty: it can.
 std::string template_obstacle(const KernelSpec& spec, const Caps& caps);
 
 /// An axis in the middle: a dense tensor is [outer, extent, inner].

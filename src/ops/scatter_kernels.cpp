@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "ops/build.h"
+#include "ops/lower.h"
 #include "ops/lower_scatter.h"
 
 namespace aeshna {
@@ -27,12 +28,6 @@ std::int64_t blocks_of(std::int64_t items) { return ceil_div(items, kRadixTile);
 
 // ---- geometry
 
-std::uint64_t group_limit(const Caps& caps) {
-  std::uint64_t limit = 1;
-  for (const std::uint32_t groups : caps.max_groups) limit = std::min<std::uint64_t>(limit * groups, UINT32_MAX);
-  return limit;
-}
-
 /// What all of them share; `threads` is the workgroup's wish, halved until the device has it.
 Candidate start(const FusedKernel& kernel, const Caps& caps, std::string family, std::uint32_t threads) {
   Candidate candidate;
@@ -51,23 +46,7 @@ Candidate start(const FusedKernel& kernel, const Caps& caps, std::string family,
 }
 
 void finish(Candidate& candidate, const Caps& caps) {
-  const KernelSpec& spec = candidate.spec;
-  const std::size_t bindings =
-      spec.fused->operands.size() + (spec.workspace_bytes > 0 ? 1 : 0) + (spec.counters > 0 ? 1 : 0);
-  if (!candidate.rejected.empty()) return;
-  if (spec.workgroups > group_limit(caps)) {
-    candidate.rejected =
-        std::format("{} workgroups; the device launches at most {}", spec.workgroups, group_limit(caps));
-  } else if (spec.shared_bytes > caps.shared_bytes) {
-    candidate.rejected =
-        std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
-  } else if (spec.workspace_bytes > caps.max_storage_range) {
-    candidate.rejected =
-        std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
-  } else if (bindings > caps.max_storage_buffers) {
-    candidate.rejected =
-        std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers);
-  }
+  if (candidate.rejected.empty()) candidate.rejected = launch_obstacle(candidate.spec, caps);
 }
 
 std::vector<Candidate> lower_order(const FusedKernel& kernel, const Caps& caps) {
