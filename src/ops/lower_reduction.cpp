@@ -179,7 +179,10 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   spec.fused = std::move(kernel);
   estimate(spec);
 
-  candidate.rejected = launch_obstacle(spec, caps);
+  const std::size_t bindings = spec.fused->operands.size() + (g.parts > 1 ? 2 : 0);
+  candidate.rejected = bindings > caps.max_storage_buffers
+                           ? std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers)
+                           : launch_obstacle(spec, caps);
   if (candidate.rejected.empty() && g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns)
