@@ -274,7 +274,7 @@ class InputGradient {
     const std::int64_t old = x.shape()[static_cast<int>(axis)];
     const std::int64_t low = std::clamp<std::int64_t>(-shift, 0, old), high = std::clamp<std::int64_t>(extent - shift, low, old);
     Expr part = low == 0 && high == old ? x : slice_axis(x, axis, low, high);
-    const std::int64_t before = std::min(low + shift, extent), after = extent - before - (high - low);
+    const std::int64_t before = std::clamp<std::int64_t>(low + shift, 0, extent), after = extent - before - (high - low);
     if (before == 0 && after == 0) return part;
     Ints pads(static_cast<std::size_t>(x.shape().rank()), 0), ends = pads;
     pads[axis] = before;
@@ -519,6 +519,7 @@ std::vector<ConvCase> conv_cases() {
       {{2, 3, 8, 12}, {5, 3, 2, 4}, {2, 4}, {1, 1}, {0, 0}, {0, 0}},  // patches
       {{1, 2, 11, 7}, {3, 2, 2, 3}, {5, 4}, {2, 1}, {1, 2}, {0, 1}},  // windows apart, padding, dilation
       {{1, 2, 9}, {3, 2, 2}, {1000}, {3}, {2}, {1}},                  // one window
+      {{1, 1, 1}, {1, 1, 3}, {3}, {1}, {4}, {0}},                     // that sees padding alone
       {{1, 2, 3, 3}, {2, 2, 1, 1}, {1, 1}, {1, 1}, {2, 1}, {1, 2}},  // more padding than the kernel needs
       {{0, 2, 4, 4}, {3, 2, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
       {{1, 17, 14, 14}, {19, 17, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
