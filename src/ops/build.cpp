@@ -34,6 +34,7 @@ Expr expand_to(const Expr& x, Shape shape) {
 
 Expr slice_axis(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t high, std::int64_t step) {
   const Shape shape = x.shape();
+  if (low == 0 && high == shape[static_cast<int>(axis)] && step == 1) return x;
   std::vector<std::int64_t> axes, starts, ends(shape.begin(), shape.end()), steps;
   for (std::size_t d = 0; d < ends.size(); ++d) {
     axes.push_back(static_cast<std::int64_t>(d));
@@ -42,6 +43,38 @@ Expr slice_axis(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t 
   }
   ends[axis] = high;
   return apply("slice", {x}, {{"axes", std::move(axes)}, {"starts", std::move(starts)}, {"ends", std::move(ends)}, {"steps", std::move(steps)}});
+}
+
+Expr insert_axis(const Expr& x, std::size_t axis) {
+  const Shape shape = x.shape();
+  std::vector<std::int64_t> dims;
+  for (std::size_t d = 0; d <= static_cast<std::size_t>(shape.rank()); ++d)
+    dims.push_back(d == axis ? 1 : shape[static_cast<int>(d < axis ? d : d - 1)]);
+  return reshape_to(x, Shape(dims));
+}
+
+Expr merge_axes(const Expr& x, std::size_t axis) {
+  const Shape shape = x.shape();
+  std::vector<std::int64_t> dims(shape.begin(), shape.end());
+  dims[axis] *= dims[axis + 1];
+  dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
+  return reshape_to(x, Shape(dims));
+}
+
+Expr spread(const Expr& x, std::size_t axis, std::int64_t step) {
+  const std::int64_t n = x.shape()[static_cast<int>(axis)];
+  const Expr split = insert_axis(x, axis + 1);
+  std::vector<std::int64_t> before(static_cast<std::size_t>(split.shape().rank()), 0), after = before;
+  after[axis + 1] = step - 1;
+  const Expr padded = apply("pad", {split}, {{"before", std::move(before)}, {"after", std::move(after)}, {"value", 0.0}});
+  return slice_axis(merge_axes(padded, axis), axis, 0, n == 0 ? 0 : (n - 1) * step + 1);
+}
+
+Expr interleaved(const BuildContext& context, std::span<const Expr> parts, std::size_t axis, std::int64_t extent) {
+  std::vector<Value> columns;
+  for (const Expr& part : parts) columns.push_back(insert_axis(part, axis + 1).value);
+  const Expr all(context, columns.size() == 1 ? columns[0] : context.add("concat", columns, {{"axis", static_cast<std::int64_t>(axis) + 1}}));
+  return slice_axis(merge_axes(all, axis), axis, 0, extent);
 }
 
 Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, bool keepdims) {

@@ -46,12 +46,24 @@ inline Expr where(const Expr& condition, double a, const Expr& b) { return where
 Expr cast_to(const Expr& x, DType dtype);
 Expr reshape_to(const Expr& x, Shape shape);
 Expr expand_to(const Expr& x, Shape shape);
-/// Positions low, low + step, ... below high of one axis; the others are whole.
+/// Positions low, low + step, ... below high of one axis; the others are whole. All of an axis is x itself.
 Expr slice_axis(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t high, std::int64_t step = 1);
+/// An axis of extent 1 before `axis`; axes `axis` and axis + 1 as one.
+Expr insert_axis(const Expr& x, std::size_t axis);
+Expr merge_axes(const Expr& x, std::size_t axis);
+/// Zeros between the elements of an axis: [.., n, ..] -> [.., (n - 1) * step + 1, ..]; of no elements: none.
+Expr spread(const Expr& x, std::size_t axis, std::int64_t step);
+/// Element q of parts[r] at position parts.size() * q + r of `axis`, up to `extent`.
+Expr interleaved(const BuildContext& context, std::span<const Expr> parts, std::size_t axis, std::int64_t extent);
 /// op: sum, max, ...
 Expr reduce(std::string_view op, const Expr& x, std::vector<std::int64_t> axes, bool keepdims);
 /// The gradient of a broadcast operand: dy summed over the axes that broadcasting added or stretched.
 Expr sum_to(const Expr& dy, Shape shape);
+
+// ---- records
+
+/// What the records of movement ops share. (shape.cpp)
+OpDef movement_record(std::string name, std::string doc, MovementKind kind);
 
 // ---- the public functions
 

@@ -261,19 +261,16 @@ class InputGradient {
   Expr place(Expr x, std::size_t i) const {
     const std::size_t axis = 3 + i;
     const std::int64_t extent = x_[static_cast<int>(i) + 2], count = x.shape()[static_cast<int>(axis)];
-    if (g_.dilation[i] > 1 && kernel(i) > 1) {
-      x = fitted(with_axis(x, axis + 2), axis + 2, 0, g_.dilation[i]);  // zeros between the taps
-      x = fitted(joined(x, axis + 1), axis + 1, 0, span(i));
-    }
+    if (g_.dilation[i] > 1 && kernel(i) > 1) x = spread(x, axis + 1, g_.dilation[i]);
     if (count > 1) x = fitted(x, axis + 1, 0, g_.stride[i]);
-    return fitted(joined(x, axis), axis, -g_.before[i], extent);
+    return fitted(merge_axes(x, axis), axis, -g_.before[i], extent);
   }
 
   /// Elements [0, extent) of an axis moved by `shift`: cut, or zeros.
   Expr fitted(const Expr& x, std::size_t axis, std::int64_t shift, std::int64_t extent) const {
     const std::int64_t old = x.shape()[static_cast<int>(axis)];
     const std::int64_t low = std::clamp<std::int64_t>(-shift, 0, old), high = std::clamp<std::int64_t>(extent - shift, low, old);
-    Expr part = low == 0 && high == old ? x : slice_axis(x, axis, low, high);
+    const Expr part = slice_axis(x, axis, low, high);
     const std::int64_t before = std::clamp<std::int64_t>(low + shift, 0, extent), after = extent - before - (high - low);
     if (before == 0 && after == 0) return part;
     Ints pads(static_cast<std::size_t>(x.shape().rank()), 0), ends = pads;
@@ -281,45 +278,17 @@ class InputGradient {
     ends[axis] = after;
     return apply("pad", {part}, {{"before", pads}, {"after", ends}, {"value", 0.0}});
   }
-  static Expr with_axis(const Expr& x, std::size_t axis) {  // of extent 1
-    const Shape shape = x.shape();
-    Ints dims;
-    for (std::size_t d = 0; d <= static_cast<std::size_t>(shape.rank()); ++d)
-      dims.push_back(d == axis ? 1 : shape[static_cast<int>(d < axis ? d : d - 1)]);
-    return reshape_to(x, Shape(dims));
-  }
-  /// Axes `axis` and axis + 1 as one.
-  static Expr joined(const Expr& x, std::size_t axis) {
-    const Shape shape = x.shape();
-    Ints dims(shape.begin(), shape.end());
-    dims[axis] *= dims[axis + 1];
-    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
-    return reshape_to(x, Shape(dims));
-  }
-
   /// [N, groups, Ci, rows of the grids of the given remainders..., extents of the other axes]
   Expr interleave(Ints remainders) {
     const std::size_t i = remainders.size();
     if (i == g_.rank()) return grid(remainders);
-    const std::size_t axis = 3 + i;
-    std::vector<Value> parts;
+    std::vector<Expr> parts;
     for (std::int64_t r = 0; r < g_.stride[i]; ++r) {
       remainders.push_back(r);
-      const Expr part = interleave(remainders);
+      parts.push_back(interleave(remainders));
       remainders.pop_back();
-      const Shape shape = part.shape();
-      Ints dims(shape.begin(), shape.end());
-      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1, 1);
-      parts.push_back(reshape_to(part, Shape(dims)).value);
     }
-    const Expr all(c_, parts.size() == 1 ? parts[0] : c_.add("concat", parts, {{"axis", static_cast<std::int64_t>(axis) + 1}}));
-    const Shape shape = all.shape();
-    Ints dims(shape.begin(), shape.end());
-    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
-    dims[axis] *= g_.stride[i];
-    const Expr joined = reshape_to(all, Shape(dims));
-    const std::int64_t extent = x_[static_cast<int>(i) + 2];
-    return dims[axis] == extent ? joined : slice_axis(joined, axis, 0, extent);
+    return interleaved(c_, parts, 3 + i, x_[static_cast<int>(i) + 2]);
   }
 
   Expr grid(const Ints& remainders) {

@@ -167,22 +167,6 @@ Expr iota(const BuildContext& c, const Ints& dims, std::size_t axis) {
   return {c, c.add("iota", {}, {{"dims", own}, {"axis", static_cast<std::int64_t>(axis)}})};
 }
 
-/// Zeros between the elements of an axis: [.., n, ..] -> [.., (n - 1) * step + 1, ..].
-Expr spread(const Expr& x, std::size_t axis, std::int64_t step) {
-  const Shape shape = x.shape();
-  Ints dims(shape.begin(), shape.end());
-  const std::int64_t n = dims[axis];
-  Ints split = dims;
-  split.insert(split.begin() + static_cast<std::ptrdiff_t>(axis) + 1, 1);
-  Ints before(split.size(), 0), after(split.size(), 0);
-  after[axis + 1] = step - 1;
-  const Expr padded =
-      apply("pad", {reshape_to(x, Shape(split))}, {{"before", before}, {"after", after}, {"value", 0.0}});
-  dims[axis] = n * step;
-  const Expr joined = reshape_to(padded, Shape(dims));
-  return n == 0 ? joined : slice_axis(joined, axis, 0, (n - 1) * step + 1);
-}
-
 /// dx [rows, extents]: sum of g over the windows that see each position; with `index` (the linear position in x's row that each
 /// window chose) over those that chose it.
 ///

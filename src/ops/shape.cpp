@@ -31,17 +31,6 @@ Shape attr_shape(const InferContext& ctx) {
   return guarded(ctx, [&] { return Shape(ctx.attrs.get<Ints>("dims")); });
 }
 
-OpDef movement(std::string name, std::string doc, MovementKind kind) {
-  OpDef op;
-  op.name = std::move(name);
-  op.doc = std::move(doc);
-  op.kind = OpKind::Movement;
-  op.movement = kind;
-  op.gradient = GradientKind::Rule;
-  op.lower = lower_pointwise;
-  return op;
-}
-
 /// y = x read with `strides` from `start`.
 void gather(const HostTensor& x, HostTensor& y, const Strides& strides, std::int64_t start = 0) {
   std::size_t n = 0;
@@ -68,7 +57,7 @@ OpCase shape_case(std::vector<Shape> shapes, Attrs attrs, DType dtype = DType::f
 // ---- reshape
 
 OpDef reshape_op() {
-  OpDef op = movement("reshape", "The same elements in row-major order under attr dims.", MovementKind::Reshape);
+  OpDef op = movement_record("reshape", "The same elements in row-major order under attr dims.", MovementKind::Reshape);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape shape = attr_shape(ctx);
     if (shape.elements() != ctx.inputs[0].shape.elements()) {
@@ -94,7 +83,7 @@ OpDef reshape_op() {
 // ---- permute
 
 OpDef permute_op() {
-  OpDef op = movement("permute", "Axis i of the result is axis axes[i] of x.", MovementKind::Permute);
+  OpDef op = movement_record("permute", "Axis i of the result is axis axes[i] of x.", MovementKind::Permute);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape& x = ctx.inputs[0].shape;
     const Ints& axes = per_axis(ctx, "axes", x.rank());
@@ -158,14 +147,7 @@ Value slice_gradient(const BuildContext& c, Value dy, Shape x, const Ints& start
       for (int e = d + 1; e < x.rank(); ++e) inner *= g.shape()[e];
       const std::int64_t dense = (n - 1) * steps[i] + 1;
       const Shape target = g.shape().with(d, dense);
-      g = reshape_to(g, {outer, n, 1, inner});
-      g = apply("pad", {g}, {{"before", Ints{0, 0, 0, 0}}, {"after", Ints{0, 0, steps[i] - 1, 0}}, {"value", 0.0}});
-      g = reshape_to(g, {outer, n * steps[i], inner});
-      g = apply("slice", {g},
-                {{"axes", Ints{0, 1, 2}},
-                 {"starts", Ints{0, 0, 0}},
-                 {"ends", Ints{outer, dense, inner}},
-                 {"steps", Ints{1, 1, 1}}});
+      g = spread(reshape_to(g, {outer, n, inner}), 1, steps[i]);  // flat: an axis more could be one too many
       g = reshape_to(g, target);
       n = dense;
     }
@@ -177,7 +159,7 @@ Value slice_gradient(const BuildContext& c, Value dy, Shape x, const Ints& start
 }
 
 OpDef slice_op() {
-  OpDef op = movement(
+  OpDef op = movement_record(
       "slice",
       "Elements start, start + step, ... below end of every axis; attrs axes (all, in order), starts, ends, steps.",
       MovementKind::Slice);
@@ -236,7 +218,7 @@ OpDef slice_op() {
 // ---- expand
 
 OpDef expand_op() {
-  OpDef op = movement("expand", "x broadcast to attr dims (NumPy rules).", MovementKind::Expand);
+  OpDef op = movement_record("expand", "x broadcast to attr dims (NumPy rules).", MovementKind::Expand);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape shape = attr_shape(ctx);
     const Shape& x = ctx.inputs[0].shape;
@@ -271,7 +253,7 @@ OpDef expand_op() {
 // ---- pad
 
 OpDef pad_op() {
-  OpDef op = movement("pad", "x inside a frame of attr value: before[i] and after[i] elements along axis i.",
+  OpDef op = movement_record("pad", "x inside a frame of attr value: before[i] and after[i] elements along axis i.",
                       MovementKind::Pad);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Shape& x = ctx.inputs[0].shape;
@@ -335,7 +317,7 @@ OpDef pad_op() {
 // ---- concat
 
 OpDef concat_op() {
-  OpDef op = movement("concat", "The operands one after another along attr axis; their other extents agree.",
+  OpDef op = movement_record("concat", "The operands one after another along attr axis; their other extents agree.",
                       MovementKind::Concat);
   op.max_inputs = -1;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
@@ -436,6 +418,17 @@ OpDef iota_op() {
 }
 
 }  // namespace
+
+OpDef movement_record(std::string name, std::string doc, MovementKind kind) {
+  OpDef op;
+  op.name = std::move(name);
+  op.doc = std::move(doc);
+  op.kind = OpKind::Movement;
+  op.movement = kind;
+  op.gradient = GradientKind::Rule;
+  op.lower = lower_pointwise;
+  return op;
+}
 
 std::vector<OpDef> shape_ops() {
   return {reshape_op(), permute_op(), slice_op(), expand_op(), pad_op(), concat_op(), iota_op()};

@@ -4,7 +4,6 @@
 #include "base/checked.h"
 #include "ops/build.h"
 #include "ops/families.h"
-#include "ops/lower.h"
 
 namespace aeshna {
 
@@ -12,21 +11,10 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-OpDef movement(std::string name, std::string doc, MovementKind kind) {
-  OpDef op;
-  op.name = std::move(name);
-  op.doc = std::move(doc);
-  op.kind = OpKind::Movement;
-  op.movement = kind;
-  op.gradient = GradientKind::Rule;
-  op.lower = lower_pointwise;
-  return op;
-}
-
 // ---- flip
 
 OpDef flip_op() {
-  OpDef op = movement("flip", "x with the order along attr axes reversed.", MovementKind::Flip);
+  OpDef op = movement_record("flip", "x with the order along attr axes reversed.", MovementKind::Flip);
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const Ints& axes = ctx.attrs.get<Ints>("axes");
     for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -152,23 +140,13 @@ class Fold {
   Expr interleave(Ints remainders) {
     const std::size_t i = remainders.size();
     if (i == g_.count()) return sum(remainders);
-    std::vector<Value> parts;
+    std::vector<Expr> parts;
     for (std::int64_t r = 0; r < g_.stride[i]; ++r) {
       remainders.push_back(r);
-      Expr part = interleave(remainders);
+      parts.push_back(interleave(remainders));
       remainders.pop_back();
-      const Shape part_shape = part.shape();
-      Ints dims(part_shape.begin(), part_shape.end());
-      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(lead_.size() + i) + 1, 1);
-      parts.push_back(reshape_to(part, Shape(dims)).value);
     }
-    const Shape first = parts[0].shape();
-    Ints dims(first.begin(), first.end());
-    const auto axis = static_cast<std::ptrdiff_t>(lead_.size() + i);
-    Expr all(c_, g_.stride[i] == 1 ? parts[0] : c_.add("concat", parts, {{"axis", static_cast<std::int64_t>(axis) + 1}}));
-    dims.erase(dims.begin() + axis + 1);
-    dims[static_cast<std::size_t>(axis)] *= g_.stride[i];
-    return cut(reshape_to(all, Shape(dims)), static_cast<std::size_t>(axis), 0, extent(i));
+    return interleaved(c_, parts, lead_.size() + i, extent(i));
   }
 
   /// Rows q of the given remainders: [lead..., rows...].
@@ -205,7 +183,7 @@ class Fold {
   Expr term() const {
     Expr part = dy_;
     const std::size_t n = g_.count();
-    for (std::size_t i = 0; i < n; ++i) part = cut(part, lead_.size() + n + i, positions_[i], positions_[i] + 1);
+    for (std::size_t i = 0; i < n; ++i) part = slice_axis(part, lead_.size() + n + i, positions_[i], positions_[i] + 1);
     Ints dims = lead_;
     for (std::size_t i = 0; i < n; ++i) dims.push_back(windows(i));
     part = reshape_to(part, Shape(dims));
@@ -214,22 +192,17 @@ class Fold {
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t axis = lead_.size() + i;
       const std::int64_t low = std::max<std::int64_t>(shifts_[i], 0), high = std::min(windows(i), rows_[i] + shifts_[i]);
-      part = cut(part, axis, low, high);
+      part = slice_axis(part, axis, low, high);
       before[axis] = low - shifts_[i];
       after[axis] = rows_[i] + shifts_[i] - high;
       padded = padded || before[axis] != 0 || after[axis] != 0;
     }
     return padded ? apply("pad", {part}, {{"before", before}, {"after", after}, {"value", 0.0}}) : part;
   }
-
-  static Expr cut(const Expr& x, std::size_t axis, std::int64_t low, std::int64_t high) {
-    if (low == 0 && high == x.shape()[static_cast<int>(axis)]) return x;
-    return slice_axis(x, axis, low, high);
-  }
 };
 
 OpDef windows_op() {
-  OpDef op = movement("windows",
+  OpDef op = movement_record("windows",
                       "[..., extents] -> [..., windows, kernel]: the windows of the last axes, every attr stride positions, of elements "
                       "attr dilation apart, of x padded with attr value (attrs before, after).",
                       MovementKind::Windows);
