@@ -220,8 +220,9 @@ class Fuser {
 
   /// A path from `from` to `to` that leaves both: merging them would make a cycle.
   bool path_around(int from, int to) const {
-    std::vector<bool> seen(state_.clusters.size(), false);
-    std::vector<int> stack;
+    std::vector<int> stack = consumers(from);
+    std::erase(stack, to);
+    if (stack.empty()) return false;
     // Nodes are in topological order: what begins behind the end of `to`, and of every cluster that begins before that end and so
     // may lead there, does not lead there. (A path of clusters may go back in the order: each holds nodes from far apart.)
     NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
@@ -234,9 +235,8 @@ class Fuser {
       }
     }
     const auto before = [&](int c) { return state_.clusters[static_cast<std::size_t>(c)].front() < last; };
-    for (const int c : consumers(from)) {
-      if (c != to && before(c)) stack.push_back(c);
-    }
+    std::erase_if(stack, [&](int c) { return !before(c); });
+    std::vector<bool> seen(state_.clusters.size(), false);
     while (!stack.empty()) {
       const int c = stack.back();
       stack.pop_back();
