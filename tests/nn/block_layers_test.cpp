@@ -8,6 +8,7 @@
 
 #include "aeshna/nn.h"
 #include "aeshna/session.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -19,22 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 const auto here = HasSubstr("block_layers_test.cpp:");
-
-Shape shape_of(const Graph& g, const std::string& leaf) {
-  const auto id = g.leaf(leaf);
-  EXPECT_TRUE(id) << leaf;
-  return id ? g.node(*id).results[0].shape : Shape{};
-}
 
 /// Values for every parameter and state: `special`, else small numbers that differ.
 TensorMap leaves_of(const Graph& g, TensorMap special) {

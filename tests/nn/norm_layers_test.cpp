@@ -7,6 +7,7 @@
 
 #include "aeshna/nn.h"
 #include "aeshna/session.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -18,22 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 const auto here = HasSubstr("norm_layers_test.cpp:");
-
-Shape shape_of(const Graph& g, const char* leaf) {
-  const auto id = g.leaf(leaf);
-  EXPECT_TRUE(id) << leaf;
-  return id ? g.node(*id).results[0].shape : Shape{};
-}
 
 TEST(NormLayers, NameTheirParametersAndStates) {
   Graph g;

@@ -10,6 +10,7 @@
 #include "compile/pipeline.h"
 #include "compile/stages.h"
 #include "ir/interpreter.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -20,15 +21,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 const auto here = HasSubstr("index_test.cpp:");
 

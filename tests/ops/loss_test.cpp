@@ -10,6 +10,7 @@
 #include "aeshna/ops.h"
 #include "aeshna/session.h"
 #include "base/philox.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -24,15 +25,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 const auto here = HasSubstr("loss_test.cpp:");
 

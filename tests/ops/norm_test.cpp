@@ -10,6 +10,7 @@
 #include "aeshna/session.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 #include "support/test_device.h"
 
@@ -172,15 +173,6 @@ TEST(NormSession, KeepsItsDigitsFarFromZero) {
       value_of(layer_norm(x), {{"x", tensor({3, 1000}, std::vector<double>(data.begin(), data.end()))}}).data;
   ASSERT_EQ(got.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-6) << i;
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Norm, ErrorsNameOpAttributeAndLine) {

@@ -9,6 +9,7 @@
 #include "aeshna/ops.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 
 namespace aeshna::test {
@@ -100,15 +101,6 @@ TEST(PoolPlan, OneKernelEachWay) {
       EXPECT_LE(plan.steps.size(), options.kernel[0] == 2 ? 2u : 3u) << print_plan(plan);
     }
   }
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Pool, ErrorsNameOpAttributeAndLine) {

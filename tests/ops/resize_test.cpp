@@ -6,6 +6,7 @@
 
 #include "aeshna/ops.h"
 #include "compile/stages.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 
 namespace aeshna::test {
@@ -98,15 +99,6 @@ TEST(Resize, ValueIsOneKernelAndWholeFactorsAreFree) {
   const auto kernels = kernels_of(h);
   ASSERT_EQ(kernels.size(), 1u);
   EXPECT_EQ(kernels[0].operands.size(), 2u) << "no table of indices";
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Resize, Errors) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "aeshna/ops.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 
 namespace aeshna::test {
@@ -24,15 +25,6 @@ std::vector<double> count(std::int64_t n) {
   std::vector<double> v;
   for (std::int64_t i = 0; i < n; ++i) v.push_back(static_cast<double>(i));
   return v;
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 const auto here = HasSubstr("shape_test.cpp:");

@@ -1,6 +1,6 @@
 #pragma once
 // EXPECT_ERROR(statement, code, "part of the message"): the statement throws aeshna::Error with this code and text.
-// message_of(code, f): the text, for several EXPECT_HAS(text, "part").
+// message_of(code, f): the text, for several EXPECT_HAS(text, "part"). message(f): the text alone, for matchers.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,6 +22,17 @@
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 namespace aeshna::test {
+
+/// The text of the Error that `f` throws; "no error" if it throws none.
+template <class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
 
 /// Runs `f`, which must throw an Error of this code; its text.
 template <class F>

@@ -118,6 +118,12 @@ HostTensor value_of(Value v, const TensorMap& leaves) {
   return interpret(v.graph(), leaves, Rounding::Exact, true).values[v.id().node][v.id().result];
 }
 
+Shape shape_of(const Graph& g, std::string_view leaf) {
+  const auto id = g.leaf(leaf);
+  EXPECT_TRUE(id) << leaf;
+  return id ? g.node(*id).results[0].shape : Shape{};
+}
+
 std::string describe(const OpDef& op, const OpCase& c, std::size_t index) {
   std::string text = std::format("{} case {} (", op.name, index);
   for (std::size_t i = 0; i < c.inputs.size(); ++i) text += (i == 0 ? "" : ", ") + c.inputs[i].to_string();

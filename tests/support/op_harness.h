@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/interpreter.h"
@@ -14,6 +15,9 @@ namespace aeshna::test {
 HostTensor tensor(Shape shape, std::vector<double> values, DType dtype = DType::f32);
 /// The interpreter's value of `v`, given the leaves.
 HostTensor value_of(Value v, const TensorMap& leaves = {});
+
+/// Of the leaf of this name, which must exist.
+Shape shape_of(const Graph& g, std::string_view leaf);
 
 /// "add case 3 (f32[3, 5], f32[5])", for messages.
 std::string describe(const OpDef& op, const OpCase& c, std::size_t index);
