@@ -5,17 +5,12 @@
 // A shape: queries/keys x heads/kv_heads x head_dim, c for causal (offset keys - queries). Operands lie as projections leave them:
 // [B, S, heads, D]. Times are those of one launch among dependent ones: a barrier stands between repetitions.
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <format>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -25,8 +20,8 @@
 #include "base/philox.h"
 #include "codegen/codegen.h"
 #include "gpu/device.h"
-#include "gpu/launch.h"
 #include "ir/op.h"
+#include "kernel_bench.h"
 #include "ops/attention_variants.h"
 
 namespace {
@@ -89,163 +84,16 @@ FusedKernel fused(const char* op, const Problem& p) {
   return kernel;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
+void set_operands(bench::KernelBench& bench, const FusedKernel& kernel) {
+  PhiloxStream stream(7, 0);
+  bench.set_operands(kernel, [&](std::size_t i) {
+    std::vector<float> values(static_cast<std::size_t>(kernel.operands[i].elements));
+    for (float& v : values) v = static_cast<float>(2 * stream.next_uniform() - 1);
+    // lse: near its true value, else weights overflow.
+    if (i == 4) std::ranges::fill(values, static_cast<float>(std::log(static_cast<double>(kernel.call.inputs[1].shape[2]))));
+    return values;
+  });
 }
-
-class Bench {
- public:
-  explicit Bench(gpu::Device& device) : device_(device) {}
-  const Caps& caps() const { return device_.caps(); }
-
-  void set_problem(const FusedKernel& kernel) {
-    operands_.clear();
-    PhiloxStream stream(7, 0);
-    for (const KernelOperand& operand : kernel.operands) {
-      const auto bytes = static_cast<std::uint64_t>(operand.elements) * 4;
-      operands_.push_back(device_.create_buffer(bytes, gpu::MemoryKind::Device, "operand"));
-      if (operand.written) continue;
-      const auto upload = device_.create_buffer(bytes, gpu::MemoryKind::Upload, "upload");
-      std::vector<float> values(static_cast<std::size_t>(operand.elements));
-      for (float& v : values) v = static_cast<float>(2 * stream.next_uniform() - 1);
-      // lse: near its true value, else weights overflow.
-      if (operands_.size() == 5) std::ranges::fill(values, static_cast<float>(std::log(static_cast<double>(kernel.call.inputs[1].shape[2]))));
-      std::memcpy(upload->mapped(), values.data(), bytes);
-      run({gpu::CopyCommand{{upload.get(), 0, bytes}, {operands_.back().get(), 0, bytes}}}, {upload, operands_.back()});
-    }
-  }
-
-  /// Median µs of a launch, by timestamps.
-  double time(const KernelSpec& spec, int samples, double sample_us) {
-    const Launch launch = prepare(spec);
-    const auto measure = [&](int repetitions) {
-      std::vector<gpu::Command> commands;
-      commands.push_back(gpu::TimestampCommand{0});
-      for (int i = 0; i < repetitions; ++i) {
-        commands.push_back(gpu::BarrierCommand{});
-        commands.push_back(launch.dispatch);
-      }
-      commands.push_back(gpu::BarrierCommand{});
-      commands.push_back(gpu::TimestampCommand{1});
-      return device_.record(commands, launch.owners, "bench");
-    };
-    const auto once = measure(3);
-    replay(*once, 3);
-    const int repetitions = std::clamp(static_cast<int>(sample_us / std::max(replay(*once, 3), 0.5)), 3, 1000);
-    const auto list = measure(repetitions);
-    const auto start = std::chrono::steady_clock::now();  // full clocks
-    do replay(*list, repetitions);
-    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(warm_ ? 1 : 250));
-    warm_ = true;
-    std::vector<double> us;
-    for (int s = 0; s < samples; ++s) us.push_back(replay(*list, repetitions));
-    return median(us);
-  }
-
-  /// All results after one launch.
-  std::vector<float> results(const KernelSpec& spec) {
-    const Launch launch = prepare(spec);
-    std::vector<float> all;
-    run({launch.dispatch}, launch.owners);
-    for (const std::uint32_t operand : spec.fused->call.result_operands) {
-      const auto& buffer = operands_[operand];
-      const auto readback = device_.create_buffer(buffer->size(), gpu::MemoryKind::Readback, "readback");
-      run({gpu::BarrierCommand{}, gpu::CopyCommand{{buffer.get(), 0, buffer->size()}, {readback.get(), 0, buffer->size()}}}, {buffer, readback});
-      const auto* values = static_cast<const float*>(static_cast<const void*>(readback->mapped()));
-      all.insert(all.end(), values, values + buffer->size() / 4);
-    }
-    return all;
-  }
-
-  /// Builds the kernels of many specs on all cores before anything is timed.
-  void build(std::span<const Candidate> candidates) {
-    std::vector<std::pair<KernelSource, const KernelSpec*>> work;
-    for (const Candidate& candidate : candidates) {
-      KernelSource source = generate(candidate.spec, caps());
-      if (!kernels_.contains(source.key)) {
-        kernels_.emplace(source.key, nullptr);
-        work.emplace_back(std::move(source), &candidate.spec);
-      }
-    }
-    std::vector<std::shared_ptr<gpu::Kernel>> built(work.size());
-    std::atomic<std::size_t> next = 0;
-    std::vector<std::jthread> threads;
-    for (unsigned t = 0; t < std::max(1u, std::thread::hardware_concurrency()); ++t) {
-      threads.emplace_back([&] {
-        for (std::size_t i = next++; i < work.size(); i = next++) built[i] = make_kernel(*work[i].second, work[i].first);
-      });
-    }
-    threads.clear();
-    for (std::size_t i = 0; i < work.size(); ++i) kernels_[work[i].first.key] = built[i];
-  }
-
- private:
-  struct Launch {
-    gpu::DispatchCommand dispatch;
-    std::vector<std::shared_ptr<void>> owners;
-  };
-
-  std::shared_ptr<gpu::Kernel> make_kernel(const KernelSpec& spec, const KernelSource& source) {
-    const std::vector<std::uint32_t> spirv = compile_glsl(source.glsl, spec.variant);
-    return device_.create_kernel({.name = spec.variant,
-                                  .spirv = spirv,
-                                  .bindings = source.bindings,
-                                  .push_bytes = static_cast<std::uint32_t>(source.push.size() * 4),
-                                  .local = spec.local,
-                                  .shared_bytes = spec.shared_bytes});
-  }
-
-  Launch prepare(const KernelSpec& spec) {
-    const KernelSource source = generate(spec, caps());
-    gpu::check_launch(spec, static_cast<std::uint32_t>(source.push.size() * 4), source.bindings, caps());
-    std::shared_ptr<gpu::Kernel>& kernel = kernels_[source.key];
-    if (kernel == nullptr) kernel = make_kernel(spec, source);
-    Launch launch;
-    launch.dispatch.kernel = kernel.get();
-    launch.dispatch.push = source.push;
-    launch.dispatch.groups = gpu::fold_groups(spec.workgroups, caps());
-    launch.owners = {kernel};
-    const auto bind = [&](const std::shared_ptr<gpu::Buffer>& buffer, std::uint64_t bytes) {
-      launch.dispatch.operands.push_back({buffer.get(), 0, bytes});
-      launch.owners.push_back(buffer);
-    };
-    for (const auto& buffer : operands_) bind(buffer, buffer->size());
-    if (spec.workspace_bytes > 0) {
-      if (workspace_ == nullptr || workspace_->size() < spec.workspace_bytes)
-        workspace_ = device_.create_buffer(spec.workspace_bytes, gpu::MemoryKind::Device, "workspace");
-      bind(workspace_, spec.workspace_bytes);
-    }
-    if (spec.counters > 0) {
-      const std::uint64_t bytes = spec.counters * 4ull;
-      if (counters_ == nullptr || counters_->size() < bytes) {
-        counters_ = device_.create_buffer(bytes, gpu::MemoryKind::Device, "counters");
-        run({gpu::FillCommand{{counters_.get(), 0, bytes}, 0}}, {counters_});
-      }
-      bind(counters_, bytes);
-    }
-    return launch;
-  }
-
-  void run(const std::vector<gpu::Command>& commands, std::vector<std::shared_ptr<void>> owners) {
-    const auto list = device_.record(commands, std::move(owners), "bench");
-    gpu::CommandList* const lists[] = {list.get()};
-    device_.wait(device_.submit(lists));
-  }
-
-  double replay(gpu::CommandList& list, int repetitions) {
-    gpu::CommandList* const lists[] = {&list};
-    device_.wait(device_.submit(lists));
-    const std::vector<double> stamps = device_.timestamps(2);
-    return (stamps[1] - stamps[0]) / 1000 / repetitions;
-  }
-
-  gpu::Device& device_;
-  bool warm_ = false;
-  std::vector<std::shared_ptr<gpu::Buffer>> operands_;
-  std::shared_ptr<gpu::Buffer> workspace_, counters_;
-  std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
-};
 
 std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem& p, const Caps& caps,
                                        std::span<const AttentionVariant> more) {
@@ -335,7 +183,7 @@ int run(int argc, char** argv) {
   }
 
   const Device device({.selector = device_name, .caps = {}, .validation = false});
-  Bench bench(*device.shared());
+  bench::KernelBench bench(*device.shared());
   nlohmann::json rows = nlohmann::json::array();
   for (const Problem& p : problems) {
     for (const char* op : kOps) {
@@ -349,11 +197,11 @@ int run(int argc, char** argv) {
         for (Candidate& c : every_candidate(kernel, p, bench.caps(), more)) candidates.push_back(std::move(c));
       }
       bench.build(candidates);
-      bench.set_problem(kernel);
+      set_operands(bench, kernel);
       std::vector<float> reference;
       std::vector<std::pair<double, std::string>> times;
       for (const Candidate& c : candidates) {
-        const double us = bench.time(c.spec, sweep ? 3 : 15, sweep ? 1000 : 5000);
+        const double us = bench.time(c.spec, sweep ? 3 : 15, sweep ? 1000 : 5000).gpu_us;
         times.emplace_back(us, c.spec.variant);
         rows.push_back({{"op", op}, {"shape", p.name()}, {"variant", c.spec.variant}, {"us", us}, {"chosen", &c == candidates.data()},
                         {"tflops", c.spec.flops / us / 1e6}});

@@ -9,17 +9,12 @@
 // stands between repetitions, and inputs stay in cache where they fit.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <format>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -31,15 +26,14 @@
 #include "codegen/codegen.h"
 #include "compile/stages.h"
 #include "gpu/device.h"
-#include "gpu/launch.h"
 #include "ir/access.h"
+#include "kernel_bench.h"
 #include "ops/lower.h"
 #include "ops/matmul_variants.h"
 
 namespace {
 
 using namespace aeshna;
-using Clock = std::chrono::steady_clock;
 
 struct Problem {
   std::string name;
@@ -120,89 +114,26 @@ FusedKernel plain_product(const Problem& p) {
   return kernel;
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-struct Timing {
-  double gpu_us = 0, wall_us = 0;
-};
-
-/// The buffers of one problem, filled with random values, and the means to time specs on them.
-class Bench {
+/// The operands of one problem, and what its results should be.
+class ProductBench : public bench::KernelBench {
  public:
-  explicit Bench(gpu::Device& device) : device_(device) {}
-
-  const Caps& caps() const { return device_.caps(); }
+  using KernelBench::KernelBench;
 
   void set_problem(const Problem& p) {
     problem_ = p;
-    idle_ = true;
-    operands_.clear();
     host_.clear();
     PhiloxStream stream(7, 0);
-    for (const KernelOperand& operand : p.kernel.operands) {
-      const std::int64_t elements = operand.elements;
-      const auto bytes = static_cast<std::uint64_t>(elements) * 4;
-      operands_.push_back(device_.create_buffer(bytes, gpu::MemoryKind::Device, "operand"));
-      if (operand.written) break;
-      const auto upload = device_.create_buffer(bytes, gpu::MemoryKind::Upload, "upload");
-      std::vector<float> values(static_cast<std::size_t>(elements));
+    set_operands(p.kernel, [&](std::size_t i) {
+      std::vector<float> values(static_cast<std::size_t>(p.kernel.operands[i].elements));
       for (float& v : values) v = static_cast<float>(stream.next_uniform() - 0.5);
-      std::memcpy(upload->mapped(), values.data(), bytes);
-      run({gpu::CopyCommand{{upload.get(), 0, bytes}, {operands_.back().get(), 0, bytes}}}, {upload, operands_.back()});
-      host_.push_back(std::move(values));
-    }
-  }
-
-  /// Median over samples of `repetitions` dependent launches each, by timestamps and by the host's clock.
-  Timing time(const KernelSpec& spec, int samples, double sample_us) {
-    const Launch launch = prepare(spec);
-    const auto measure = [&](int repetitions) {
-      std::vector<gpu::Command> commands;
-      commands.push_back(gpu::TimestampCommand{0});
-      for (int i = 0; i < repetitions; ++i) {
-        commands.push_back(gpu::BarrierCommand{});
-        commands.push_back(launch.dispatch);
-      }
-      commands.push_back(gpu::BarrierCommand{});
-      commands.push_back(gpu::TimestampCommand{1});
-      return device_.record(commands, launch.owners, "bench");
-    };
-    const auto once = measure(3);
-    Timing timing = replay(*once, 3);
-    timing = replay(*once, 3);
-    const int repetitions = std::clamp(static_cast<int>(sample_us / std::max(timing.gpu_us, 0.5)), 3, 1000);
-    const auto list = measure(repetitions);
-    replay(*list, repetitions);
-    if (idle_) {  // devices lower their clocks while the host draws operands or checks results
-      const auto start = std::chrono::steady_clock::now();
-      while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(250)) replay(*list, repetitions);
-      idle_ = false;
-    }
-    std::vector<double> gpu_us, wall_us;
-    for (int s = 0; s < samples; ++s) {
-      const Timing t = replay(*list, repetitions);
-      gpu_us.push_back(t.gpu_us);
-      wall_us.push_back(t.wall_us);
-    }
-    return {median(gpu_us), median(wall_us)};
+      host_.push_back(values);
+      return values;
+    });
   }
 
   /// Largest error of some elements of the product against double, as a multiple of sqrt(K).
   double error(const KernelSpec& spec) {
-    idle_ = true;
-    const Launch launch = prepare(spec);
-    const std::uint64_t bytes = operands_[2]->size();
-    const auto readback = device_.create_buffer(bytes, gpu::MemoryKind::Readback, "readback");
-    std::vector<std::shared_ptr<void>> owners = launch.owners;
-    owners.push_back(readback);
-    run({gpu::FillCommand{{operands_[2].get(), 0, bytes}, 0x7fc00000u}, gpu::BarrierCommand{}, launch.dispatch,
-         gpu::BarrierCommand{}, gpu::CopyCommand{{operands_[2].get(), 0, bytes}, {readback.get(), 0, bytes}}},
-        owners);
-    std::vector<float> c(static_cast<std::size_t>(bytes / 4));
-    std::memcpy(c.data(), readback->mapped(), bytes);
+    const std::vector<float> c = results(spec);
     const std::int64_t m = problem_.m, n = problem_.n, k = problem_.k;
     const bool transposed = problem_.transpose_b;
     double worst = 0;
@@ -221,101 +152,9 @@ class Bench {
     return worst;
   }
 
-  /// Builds the kernels of many specs on all cores before anything is timed.
-  void build(std::span<const Candidate> candidates) {
-    std::map<std::string, std::pair<KernelSource, const KernelSpec*>> missing;
-    for (const Candidate& candidate : candidates) {
-      if (!candidate.rejected.empty()) continue;
-      KernelSource source = generate(candidate.spec, caps());
-      if (!kernels_.contains(source.key)) missing.try_emplace(source.key, std::move(source), &candidate.spec);
-    }
-    std::vector<std::pair<std::string, std::shared_ptr<gpu::Kernel>>> built(missing.size());
-    std::vector<std::jthread> threads;
-    std::atomic<std::size_t> next = 0;
-    std::vector<const std::pair<KernelSource, const KernelSpec*>*> work;
-    for (const auto& [key, entry] : missing) work.push_back(&entry);
-    const std::size_t count = std::min<std::size_t>(work.size(), std::max(1u, std::thread::hardware_concurrency()));
-    for (std::size_t t = 0; t < count; ++t) {
-      threads.emplace_back([&] {
-        for (std::size_t i = next++; i < work.size(); i = next++)
-          built[i] = {work[i]->first.key, make_kernel(*work[i]->second, work[i]->first)};
-      });
-    }
-    threads.clear();
-    for (auto& [key, kernel] : built) kernels_.emplace(key, kernel);
-  }
-
  private:
-  struct Launch {
-    gpu::DispatchCommand dispatch;
-    std::vector<std::shared_ptr<void>> owners;
-  };
-
-  std::shared_ptr<gpu::Kernel> make_kernel(const KernelSpec& spec, const KernelSource& source) {
-    const std::vector<std::uint32_t> spirv = compile_glsl(source.glsl, spec.variant);
-    return device_.create_kernel({.name = spec.variant,
-                                  .spirv = spirv,
-                                  .bindings = source.bindings,
-                                  .push_bytes = static_cast<std::uint32_t>(source.push.size() * 4),
-                                  .local = spec.local,
-                                  .shared_bytes = spec.shared_bytes});
-  }
-
-  Launch prepare(const KernelSpec& spec) {
-    const KernelSource source = generate(spec, caps());
-    gpu::check_launch(spec, static_cast<std::uint32_t>(source.push.size() * 4), source.bindings, caps());
-    std::shared_ptr<gpu::Kernel>& kernel = kernels_[source.key];
-    if (kernel == nullptr) kernel = make_kernel(spec, source);
-    Launch launch;
-    launch.dispatch.kernel = kernel.get();
-    launch.dispatch.push = source.push;
-    launch.dispatch.groups = gpu::fold_groups(spec.workgroups, caps());
-    launch.owners = {kernel};
-    for (const auto& buffer : operands_) {
-      launch.dispatch.operands.push_back({buffer.get(), 0, buffer->size()});
-      launch.owners.push_back(buffer);
-    }
-    if (spec.workspace_bytes > 0) {
-      if (workspace_ == nullptr || workspace_->size() < spec.workspace_bytes) {
-        workspace_ = device_.create_buffer(spec.workspace_bytes, gpu::MemoryKind::Device, "workspace");
-      }
-      launch.dispatch.operands.push_back({workspace_.get(), 0, spec.workspace_bytes});
-      launch.owners.push_back(workspace_);
-    }
-    if (spec.counters > 0) {
-      const std::uint64_t bytes = spec.counters * 4ull;
-      if (counters_ == nullptr || counters_->size() < bytes) {
-        counters_ = device_.create_buffer(bytes, gpu::MemoryKind::Device, "counters");
-        run({gpu::FillCommand{{counters_.get(), 0, bytes}, 0}}, {counters_});
-      }
-      launch.dispatch.operands.push_back({counters_.get(), 0, bytes});
-      launch.owners.push_back(counters_);
-    }
-    return launch;
-  }
-
-  void run(const std::vector<gpu::Command>& commands, std::vector<std::shared_ptr<void>> owners) {
-    const auto list = device_.record(commands, std::move(owners), "bench");
-    gpu::CommandList* const lists[] = {list.get()};
-    device_.wait(device_.submit(lists));
-  }
-
-  Timing replay(gpu::CommandList& list, int repetitions) {
-    gpu::CommandList* const lists[] = {&list};
-    const auto start = Clock::now();
-    device_.wait(device_.submit(lists));
-    const double wall = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
-    const std::vector<double> stamps = device_.timestamps(2);
-    return {(stamps[1] - stamps[0]) / 1000 / repetitions, wall / repetitions};
-  }
-
-  gpu::Device& device_;
-  bool idle_ = true;  ///< the device has had nothing to do for a while
   Problem problem_{};
   std::vector<std::vector<float>> host_;
-  std::vector<std::shared_ptr<gpu::Buffer>> operands_;
-  std::shared_ptr<gpu::Buffer> workspace_, counters_;
-  std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
 std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& caps, std::span<const TileVariant> more) {
@@ -421,7 +260,7 @@ int choose(const Options& options) {
 int run(Options options) {
   if (options.choose > 0) return choose(options);
   const Device device({.selector = options.device, .caps = {}});
-  Bench bench(device.impl());
+  ProductBench bench(device.impl());
   const bool software = device.info().kind == DeviceInfo::Kind::Software;
   const int samples = software ? 3 : 15;
   const double sample_us = software ? 20000 : 5000;
@@ -438,7 +277,7 @@ int run(Options options) {
     const FusedKernel& kernel = problem.kernel;
     const KernelSpec chosen = chosen_spec(kernel, problem, bench.caps());
     bench.set_problem(problem);
-    const Timing timing = bench.time(chosen, samples, sample_us);
+    const auto timing = bench.time(chosen, samples, sample_us);
     const double error = options.check ? bench.error(chosen) : 0;
     wrong += !(error < 1e-6);
     std::printf("%-32s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name.c_str(), timing.gpu_us,
