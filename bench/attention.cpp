@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <format>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "aeshna/device.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "codegen/codegen.h"
 #include "gpu/device.h"
@@ -32,7 +32,7 @@ struct Problem {
   std::int64_t queries, keys, heads, kv_heads, head_dim;
   bool causal;
   std::string name() const {
-    return std::format("{}/{}x{}/{}x{}{}", queries, keys, heads, kv_heads, head_dim, causal ? "c" : "");
+    return formatted("{}/{}x{}/{}x{}{}", queries, keys, heads, kv_heads, head_dim, causal ? "c" : "");
   }
 };
 

@@ -11,7 +11,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <format>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -20,9 +19,10 @@
 #include <nlohmann/json.hpp>
 
 #include "aeshna/device.h"
-#include "base/fail.h"
-#include "base/philox.h"
 #include "aeshna/ops.h"
+#include "base/fail.h"
+#include "base/format.h"
+#include "base/philox.h"
 #include "codegen/codegen.h"
 #include "compile/stages.h"
 #include "gpu/device.h"
@@ -75,7 +75,11 @@ void add_convolution(const std::int64_t (&shape)[5], const Caps& caps, std::vect
     for (FusedKernel& fused : fuse(*expanded, caps, true)) {
       if (fused.kind != FusedKernel::Kind::Matmul) continue;
       Problem p;
-      p.name = std::format("{} {}x{}x{} {} {}x{}/{}", direction == 0 ? "fwd" : direction == 1 ? "dgrad" : "wgrad", c, h, h, co, kernel, kernel, stride);
+      p.name = formatted("{} {}x{}x{} {} {}x{}/{}",
+                         direction == 0   ? "fwd"
+                         : direction == 1 ? "dgrad"
+                                          : "wgrad",
+                         c, h, h, co, kernel, kernel, stride);
       p.flops = 2.0 * static_cast<double>(fused.k) * static_cast<double>(points_of(fused.space));
       p.kernel = std::move(fused);
       problems.push_back(std::move(p));
@@ -229,7 +233,12 @@ Options parse(int argc, char** argv) {
   if (options.conv) return options;  // their kernels depend on the device
   for (const auto& [m, n, k] : list) {
     for (const bool transposed : {false, true}) {
-      Problem p{.name = std::format("{}x{}x{} {}", m, n, k, transposed ? "NT" : "NN"), .kernel = {}, .m = m, .n = n, .k = k, .transpose_b = transposed};
+      Problem p{.name = formatted("{}x{}x{} {}", m, n, k, transposed ? "NT" : "NN"),
+                .kernel = {},
+                .m = m,
+                .n = n,
+                .k = k,
+                .transpose_b = transposed};
       p.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
       p.kernel = plain_product(p);
       options.problems.push_back(std::move(p));
@@ -302,7 +311,7 @@ int run(Options options) {
         const double off = options.check ? bench.error(candidate.spec) : 0;
         wrong += !(off < 1e-6);
         std::string name = candidate.spec.family + " " + candidate.spec.variant;
-        if (!(off < 1e-6)) name += std::format("  WRONG: error/sqrt(K) {:.1e}", off);
+        if (!(off < 1e-6)) name += formatted("  WRONG: error/sqrt(K) {:.1e}", off);
         times.emplace_back(us, std::move(name));
         result["sweep"].push_back({{"variant", times.back().second}, {"gpu_us", us}});
       }

@@ -3,7 +3,6 @@
 // both sides do the same work on the same numbers.
 #include <cmath>
 #include <cstdint>
-#include <format>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -13,6 +12,7 @@
 
 #include "aeshna/graph.h"
 #include "aeshna/ops.h"
+#include "base/format.h"
 
 namespace aeshna::bench {
 
@@ -124,8 +124,8 @@ inline void add_convolutions(std::vector<BenchCase>& cases) {
     const std::int64_t padding = c.kernel / 2;
     const double scale = 1 / std::sqrt(static_cast<double>(c.in * c.kernel * c.kernel));
     cases.push_back({.family = "convolution",
-                     .name = std::format("{} of 4x{}x{}x{} to {}{}", dims_name({c.kernel, c.kernel}), c.in, c.side, c.side,
-                                         c.out, c.stride > 1 ? std::format(", stride {}", c.stride) : ""),
+                     .name = formatted("{} of 4x{}x{}x{} to {}{}", dims_name({c.kernel, c.kernel}), c.in, c.side,
+                                       c.side, c.out, c.stride > 1 ? formatted(", stride {}", c.stride) : ""),
                      .op = "conv2d",
                      .attrs = {{"stride", c.stride}, {"padding", padding}},
                      .inputs = {{"x", {4, c.in, c.side, c.side}}, {"w", {c.out, c.in, c.kernel, c.kernel}, scale}},
@@ -148,7 +148,7 @@ inline void add_attention(std::vector<BenchCase>& cases) {
   for (const Shape& c : {Shape{1500, 6, 6, false}, {128, 9, 3, true}, {4096, 16, 16, true}}) {
     const std::vector<std::int64_t> kv = {1, c.length, c.kv_heads, 64};
     cases.push_back({.family = "attention",
-                     .name = std::format("{} x {}/{} x 64{}", c.length, c.heads, c.kv_heads, c.causal ? ", causal" : ""),
+                     .name = formatted("{} x {}/{} x 64{}", c.length, c.heads, c.kv_heads, c.causal ? ", causal" : ""),
                      .op = "attention",
                      .attrs = {{"causal", c.causal}},
                      .inputs = {{"q", {1, c.length, c.heads, 64}, 2}, {"k", kv, 2}, {"v", kv}},
@@ -209,12 +209,13 @@ inline void add_embedding(std::vector<BenchCase>& cases) {
     std::int64_t vocabulary, width, tokens;
   };
   for (const Shape& c : {Shape{49152, 576, 128}, {151936, 896, 2048}}) {
-    cases.push_back({.family = "embedding",
-                     .name = std::format("{}x{}, {} tokens", c.vocabulary, c.width, c.tokens),
-                     .op = "embedding",
-                     .inputs = {{"table", {c.vocabulary, c.width}}, {.name = "ids", .shape = {c.tokens}, .below = c.vocabulary}},
-                     .backward = {{"backward", {"table"}}},
-                     .build = [](Graph&, const std::vector<Value>& in) { return embedding(in[0], in[1]); }});
+    cases.push_back(
+        {.family = "embedding",
+         .name = formatted("{}x{}, {} tokens", c.vocabulary, c.width, c.tokens),
+         .op = "embedding",
+         .inputs = {{"table", {c.vocabulary, c.width}}, {.name = "ids", .shape = {c.tokens}, .below = c.vocabulary}},
+         .backward = {{"backward", {"table"}}},
+         .build = [](Graph&, const std::vector<Value>& in) { return embedding(in[0], in[1]); }});
   }
 }
 
@@ -269,13 +270,13 @@ inline void add_orders(std::vector<BenchCase>& cases) {
                      .build = build});
   };
   for (const auto& [shape, axis] : {std::pair<std::vector<std::int64_t>, std::int64_t>{{16777216}, 0}, {{4096, 4096}, 1}, {{4096, 4096}, 0}}) {
-    add("cumsum", shape, std::format(" along {}", axis), {{"axis", axis}},
+    add("cumsum", shape, formatted(" along {}", axis), {{"axis", axis}},
         [axis = axis](Graph&, const std::vector<Value>& in) { return cumsum(in[0], axis); });
   }
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1048576}, {1024, 4096}, {8192, 64}})
     add("sort", shape, "", nlohmann::json::object(), [](Graph&, const std::vector<Value>& in) { return sort(in[0]).values; });
   for (const auto& [rows, k] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {1, 50}, {32, 128}}) {
-    add("topk", {rows, 151936}, std::format(", k = {}", k), {{"k", k}},
+    add("topk", {rows, 151936}, formatted(", k = {}", k), {{"k", k}},
         [k = k](Graph&, const std::vector<Value>& in) { return topk(in[0], k).values; });
   }
 }

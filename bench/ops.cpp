@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <format>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -22,6 +21,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/reserved.h"
 #include "gpu/device.h"
 #include "machine.h"
@@ -191,8 +191,9 @@ class Row {
     const Segment segment = backward ? Segment::Backward : Segment::Forward;
     for (const PlanStep& step : session.impl().plan.steps) {
       if (step.segment != segment || is_bookkeeping(session.impl().plan, step)) continue;
-      row["kernels"].push_back(step.kind == PlanStep::Kind::Copy ? std::format("copy of {} bytes", step.operands.at(0).bytes)
-                                                                           : step.spec.family + " " + step.spec.variant);
+      row["kernels"].push_back(step.kind == PlanStep::Kind::Copy
+                                   ? formatted("copy of {} bytes", step.operands.at(0).bytes)
+                                   : step.spec.family + " " + step.spec.variant);
     }
     for (std::size_t i = 0; i < case_.inputs.size(); ++i)
       fill(session, case_.inputs[i], static_cast<std::uint32_t>(i + 1));

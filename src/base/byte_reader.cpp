@@ -16,6 +16,7 @@
 #endif
 
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna {
 
@@ -26,12 +27,13 @@ void ByteReader::corrupt(std::string message) const {
 }
 
 void ByteReader::seek(std::uint64_t position, std::string_view what) {
-  if (position > bytes_.size()) corrupt(std::format("{} would be at byte {}, past the end at {}", what, position, bytes_.size()));
+  if (position > bytes_.size())
+    corrupt(formatted("{} would be at byte {}, past the end at {}", what, position, bytes_.size()));
   position_ = position;
 }
 
 std::span<const std::byte> ByteReader::take(std::uint64_t count, std::string_view what) {
-  if (count > remaining()) corrupt(std::format("{} needs {} bytes, but {} remain", what, count, remaining()));
+  if (count > remaining()) corrupt(formatted("{} needs {} bytes, but {} remain", what, count, remaining()));
   const auto taken = bytes_.subspan(position_, count);
   position_ += count;
   return taken;
@@ -99,7 +101,7 @@ int process_id() {
 /// A file in `directory` that did not exist before.
 std::pair<File, std::filesystem::path> create_temporary(const std::filesystem::path& directory, const std::string& name) {
   for (int attempt = 0;; ++attempt) {
-    std::filesystem::path path = directory / std::format(".{}.{}-{}.tmp", name, process_id(), attempt);
+    std::filesystem::path path = directory / formatted(".{}.{}-{}.tmp", name, process_id(), attempt);
     errno = 0;
     if (File file{std::fopen(path.string().c_str(), "wbx")}) return {std::move(file), std::move(path)};
     if (errno != EEXIST || attempt == 1000) fail(ErrorCode::Io, "cannot write '{}': {}", path.string(), reason(errno));

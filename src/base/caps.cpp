@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/names.h"
 
 namespace aeshna {
@@ -173,14 +174,15 @@ std::uint64_t max_workgroups(const Caps& caps) {
 std::string print_caps(const Caps& caps) {
   std::string text;
   for (const Field& field : kFields) {
-    std::visit([&](auto member) { text += std::format("{} = {}\n", field.name, caps.*member); }, field.member);
+    std::visit([&](auto member) { text += formatted("{} = {}\n", field.name, caps.*member); }, field.member);
   }
   for (const auto& [name, member] : kTriples) {
     const auto& value = caps.*member;
-    text += std::format("{} = {} {} {}\n", name, value[0], value[1], value[2]);
+    text += formatted("{} = {} {} {}\n", name, value[0], value[1], value[2]);
   }
   for (const CoopMatrixShape& shape : caps.coop_shapes) {
-    text += std::format("coop_shape = {} {} {} {} {}\n", shape.m, shape.n, shape.k, dtype_name(shape.input), dtype_name(shape.accumulate));
+    text += formatted("coop_shape = {} {} {} {} {}\n", shape.m, shape.n, shape.k, dtype_name(shape.input),
+                      dtype_name(shape.accumulate));
   }
   return text;
 }

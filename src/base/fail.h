@@ -1,17 +1,17 @@
 #pragma once
 // How the inside of Aeshna raises errors.
-#include <format>
 #include <source_location>
 #include <utility>
 
 #include "aeshna/error.h"
+#include "base/format.h"
 
 namespace aeshna {
 
 /// throw Error(code, formatted message)
 template <class... Args>
 [[noreturn]] void fail(ErrorCode code, std::format_string<Args...> format, Args&&... args) {
-  throw Error(code, std::format(format, std::forward<Args>(args)...));
+  throw Error(code, formatted(format, std::forward<Args>(args)...));
 }
 
 /// A broken invariant of our own: Error(Internal) with file and line. Never for user input.

@@ -1,7 +1,8 @@
 #include "base/hash.h"
 
 #include <bit>
-#include <format>
+
+#include "base/format.h"
 
 namespace aeshna {
 
@@ -49,7 +50,7 @@ Hasher& Hasher::add(std::uint64_t value) {
 }
 
 std::string Hasher::hex() const {
-  return std::format("{:016x}{:016x}", avalanche(a_ ^ std::rotl(b_, 32)), avalanche(b_ + kP1 * a_));
+  return formatted("{:016x}{:016x}", avalanche(a_ ^ std::rotl(b_, 32)), avalanche(b_ + kP1 * a_));
 }
 
 }  // namespace aeshna

@@ -6,6 +6,7 @@
 
 #include "aeshna/quantize.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/half.h"
 #include "base/quant.h"
 
@@ -160,7 +161,7 @@ Literal quantize(const Literal& values, DType dtype) {
   try {
     quantize_blocks(dtype, floats, blocks);
   } catch (Error& error) {
-    throw error.context(std::format("quantize a literal of type {} to {}", values.type().to_string(), dtype_name(dtype)));
+    throw error.context(formatted("quantize a literal of type {} to {}", values.type().to_string(), dtype_name(dtype)));
   }
   return Literal(type, std::move(blocks));
 }

@@ -1,6 +1,7 @@
 #pragma once
-#include <format>
 #include <string_view>
+
+#include "base/format.h"
 
 namespace aeshna {
 
@@ -9,7 +10,7 @@ enum class LogLevel { Error, Warning, Info, Debug };
 void log_line(LogLevel level, std::string_view text);
 template <class... Args>
 void log(LogLevel level, std::format_string<Args...> format, Args&&... args) {
-  log_line(level, std::format(format, std::forward<Args>(args)...));
+  log_line(level, formatted(format, std::forward<Args>(args)...));
 }
 
 }  // namespace aeshna

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/half.h"
 
 namespace aeshna {
@@ -341,8 +342,8 @@ void quantize_blocks(DType dtype, Values values, Bytes blocks) {
       format.quantize(values.subspan(block * info.block_elements, info.block_elements),
                       blocks.subspan(block * info.block_bytes, info.block_bytes));
     } catch (Error& error) {
-      throw error.context(std::format("elements {} to {} as {}", block * info.block_elements,
-                                      (block + 1) * info.block_elements - 1, info.name));
+      throw error.context(formatted("elements {} to {} as {}", block * info.block_elements,
+                                    (block + 1) * info.block_elements - 1, info.name));
     }
   });
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 
 #include "aeshna/nn.h"
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna::cli {
 
@@ -17,7 +17,7 @@ void build_char_model(Graph& graph, const CharModel& model, std::int64_t batch, 
   x = nn::dropout(x, model.dropout, loss);
   for (std::int64_t i = 0; i < model.layers; ++i) {
     x = nn::transformer_block(
-        x, std::format("block.{}", i),
+        x, formatted("block.{}", i),
         {.attention = {.heads = model.heads, .causal = true}, .dropout = model.dropout, .training = loss});
   }
   const Value logits = nn::linear(nn::layer_norm(x, "norm"), model.vocabulary, "head", {.bias = false});
@@ -42,7 +42,7 @@ std::vector<std::int32_t> Vocabulary::encode(std::span<const std::byte> text, st
     if (id < 0) {
       const auto c = static_cast<char>(b);
       const std::string shown =
-          c >= 33 && c < 127 ? std::format("'{}'", c) : std::format("0x{:02x}", static_cast<unsigned>(b));
+          c >= 33 && c < 127 ? formatted("'{}'", c) : formatted("0x{:02x}", static_cast<unsigned>(b));
       fail(ErrorCode::InvalidArgument, "{} holds the byte {}, which the text does not", what, shown);
     }
     ids.push_back(id);
@@ -52,7 +52,7 @@ std::vector<std::int32_t> Vocabulary::encode(std::span<const std::byte> text, st
 
 std::string Vocabulary::to_hex() const {
   std::string text;
-  for (const std::uint8_t byte : bytes_) text += std::format("{:02x}", byte);
+  for (const std::uint8_t byte : bytes_) text += formatted("{:02x}", byte);
   return text;
 }
 

@@ -3,13 +3,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <format>
 #include <functional>
 
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"
 #include "aeshna/session.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "cli/command.h"
 #include "cli/text.h"
@@ -80,7 +80,7 @@ std::vector<Item> items() {
          const Value loss = cross_entropy(linear(tanh(linear(x, w)), v), softmax(g.input("t", {31, 5})));
          const std::vector<Value> dw = gradients(loss, {w, v, x});
          g.output("loss", loss);
-         for (std::size_t i = 0; i < dw.size(); ++i) g.output(std::format("gradient {}", i), dw[i]);
+         for (std::size_t i = 0; i < dw.size(); ++i) g.output(formatted("gradient {}", i), dw[i]);
        },
        2e-5},
   };
@@ -127,10 +127,10 @@ int check(const Globals& globals) {
       const double error = largest_error(item, device);
       const bool ok = error <= item.tolerance;
       failures += ok ? 0 : 1;
-      verdict = std::format("{}  largest error {:.1e} (at most {:.0e})", ok ? "OK  " : "FAIL", error, item.tolerance);
+      verdict = formatted("{}  largest error {:.1e} (at most {:.0e})", ok ? "OK  " : "FAIL", error, item.tolerance);
     } catch (const Error& error) {
       ++failures;
-      verdict = std::format("FAIL  {}", error.what());
+      verdict = formatted("FAIL  {}", error.what());
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::printf("%-16s %s  %s\n", item.name.c_str(), verdict.c_str(), format_seconds(seconds).c_str());

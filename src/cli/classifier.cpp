@@ -1,10 +1,10 @@
 #include "cli/classifier.h"
 
 #include <algorithm>
-#include <format>
 
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"
+#include "base/format.h"
 #include "ir/op.h"
 
 namespace aeshna::cli {
@@ -29,7 +29,7 @@ void build_classifier(Graph& graph, const Classifier& model, std::int64_t batch,
   if (model.kind == Classifier::Kind::Cnn && !model.channels.empty()) {
     x = reshape(x, {batch, 1, model.height, model.width});
     for (std::size_t i = 0; i < model.channels.size(); ++i)
-      x = relu(nn::conv(x, model.channels[i], {3}, std::format("conv.{}", i), {.padding = {1}}));
+      x = relu(nn::conv(x, model.channels[i], {3}, formatted("conv.{}", i), {.padding = {1}}));
     if (pools(model)) x = max_pool(x, {.kernel = {2}});
     x = nn::dropout(reshape(x, {batch, features(model)}), model.dropout, loss);
   }
@@ -40,12 +40,12 @@ void build_classifier(Graph& graph, const Classifier& model, std::int64_t batch,
 
 std::string describe(const Classifier& model) {
   std::string layers = std::to_string(features(model));
-  for (const std::int64_t width : model.hidden) layers += std::format("-{}", width);
-  layers += std::format("-{}", model.classes);
+  for (const std::int64_t width : model.hidden) layers += formatted("-{}", width);
+  layers += formatted("-{}", model.classes);
   if (model.kind == Classifier::Kind::Mlp) return "perceptron " + layers;
   std::string channels;
   for (const std::int64_t count : model.channels) channels += (channels.empty() ? "" : "-") + std::to_string(count);
-  return std::format("cnn {}x{}, conv {}, linear {}", model.height, model.width, channels, layers);
+  return formatted("cnn {}x{}, conv {}, linear {}", model.height, model.width, channels, layers);
 }
 
 std::int64_t count_parameters(const Graph& graph) {

@@ -1,7 +1,7 @@
 // aeshna devices: what the drivers of this machine offer.
 #include <cstdio>
-#include <format>
 
+#include "base/format.h"
 #include "cli/command.h"
 #include "cli/text.h"
 #include "gpu/select_device.h"
@@ -12,7 +12,7 @@ namespace {
 std::string as_json(std::span<const DeviceInfo> devices) {
   std::string text = "[";
   for (const DeviceInfo& d : devices) {
-    text += std::format(
+    text += formatted(
         "{}\n  {{\"index\": {}, \"name\": {}, \"kind\": {}, \"uuid\": {}, \"driver\": {}, \"api_version\": {}, "
         "\"memory_bytes\": {}, \"usable\": {}, \"why_not\": {}}}",
         text.size() > 1 ? "," : "", d.index, json_string(d.name), json_string(gpu::kind_name(d.kind)),

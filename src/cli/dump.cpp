@@ -1,6 +1,5 @@
 // aeshna dump: what the compiler makes of a graph, after any of its stages.
 #include <cstdio>
-#include <format>
 
 #include "base/byte_reader.h"
 #include "base/fail.h"

@@ -3,12 +3,12 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <format>
 #include <fstream>
 #include <map>
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "cli/command.h"
 #include "cli/text.h"
 #include "io/safetensors.h"
@@ -60,12 +60,12 @@ std::string describe_safetensors(const std::filesystem::path& path) {
     elements += entry.type.shape.elements();
     bytes += entry.end - entry.begin;
   }
-  std::string text = std::format("{}: safetensors{}, {} tensors, {} elements, {}\n", path.string(),
-                                 file.metadata().contains("aeshna") ? " (an Aeshna checkpoint)" : "",
-                                 file.tensors().size(), format_count(elements), format_bytes(bytes));
+  std::string text = formatted("{}: safetensors{}, {} tensors, {} elements, {}\n", path.string(),
+                               file.metadata().contains("aeshna") ? " (an Aeshna checkpoint)" : "",
+                               file.tensors().size(), format_count(elements), format_bytes(bytes));
   if (!file.tensors().empty()) text += '\n' + format_table(rows);
   if (!file.metadata().empty()) text += "\nmetadata\n";
-  for (const auto& [key, value] : file.metadata()) text += std::format("  {} = {}\n", key, value);
+  for (const auto& [key, value] : file.metadata()) text += formatted("  {} = {}\n", key, value);
   return text;
 }
 
@@ -87,8 +87,8 @@ std::string describe_graph(const std::filesystem::path& path) {
   for (const Graph::Output& output : graph.outputs())
     leaves.push_back({"output", output.name, graph.type(output.value).to_string()});
   std::string text =
-      std::format("{}: text graph, {} nodes\n\n{}\nops\n", path.string(), graph.nodes().size(), format_table(leaves));
-  for (const auto& [name, count] : ops) text += std::format("  {:>5} {}\n", count, name);
+      formatted("{}: text graph, {} nodes\n\n{}\nops\n", path.string(), graph.nodes().size(), format_table(leaves));
+  for (const auto& [name, count] : ops) text += formatted("  {:>5} {}\n", count, name);
   return text;
 }
 

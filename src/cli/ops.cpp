@@ -1,6 +1,5 @@
 // aeshna ops: the vocabulary, as docs/ops.md, with the errors that the tests have measured.
 #include <cstdio>
-#include <format>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,6 +10,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "cli/command.h"
 #include "ops/document.h"
 
@@ -39,19 +39,21 @@ json read_errors(const std::string& path) {
   }
 }
 
-std::string number(double error) { return error == 0 ? "0" : std::format("{:.1e}", error); }
+std::string number(double error) { return error == 0 ? "0" : formatted("{:.1e}", error); }
 
 std::string errors_markdown(const std::vector<json>& devices) {
-  std::string text = std::format(
-      "\n{}\n\nOn each device, over all cases of a record: the largest |value - wanted| / max(1, |wanted|) of the results and of the "
-      "gradients (the op\nmid-graph, with a random upstream gradient), against the double-precision interpreter. The kernels are those of "
+  std::string text = formatted(
+      "\n{}\n\nOn each device, over all cases of a record: the largest |value - wanted| / max(1, |wanted|) of the "
+      "results and of the "
+      "gradients (the op\nmid-graph, with a random upstream gradient), against the double-precision interpreter. The "
+      "kernels are those of "
       "the graph that holds the\ncases, their gradients and what surrounds them.\n\n| op | cases |",
       kMeasuredErrorsHeading);
   std::string rule = "\n|---|---|";
   std::map<std::string, std::vector<const json*>> ops;
   for (std::size_t d = 0; d < devices.size(); ++d) {
     const auto device = devices[d]["device"].get<std::string>();
-    text += std::format(" {}: result | gradient |", device);
+    text += formatted(" {}: result | gradient |", device);
     rule += "---|---|";
     for (const auto& [name, op] : devices[d]["ops"].items()) {
       auto& list = ops[name];
@@ -69,8 +71,8 @@ std::string errors_markdown(const std::vector<json>& devices) {
         cells += " not run | |";
         continue;
       }
-      cells += std::format(" {} | {} |", number((*op)["forward"].get<double>()),
-                           (*op)["has_gradient"].get<bool>() ? number((*op)["gradient"].get<double>()) : "");
+      cells += formatted(" {} | {} |", number((*op)["forward"].get<double>()),
+                         (*op)["has_gradient"].get<bool>() ? number((*op)["gradient"].get<double>()) : "");
       cases = std::to_string((*op)["cases"].get<int>());
       const auto kernels = (*op)["kernels"].get<std::vector<std::string>>();
       variants = std::max(variants, kernels.size());
@@ -78,8 +80,8 @@ std::string errors_markdown(const std::vector<json>& devices) {
     }
     std::string kernels;
     for (const std::string& family : families) kernels += (kernels.empty() ? "" : ", ") + family;
-    text += std::format("| `{}` | {} |{} {} ({} variant{}) |\n", name, cases, cells, kernels, variants,
-                        variants == 1 ? "" : "s");
+    text += formatted("| `{}` | {} |{} {} ({} variant{}) |\n", name, cases, cells, kernels, variants,
+                      variants == 1 ? "" : "s");
   }
   return text;
 }

@@ -6,7 +6,6 @@
 #include <clocale>
 #include <cmath>
 #include <cstdio>
-#include <format>
 
 #ifdef _WIN32
 #include <io.h>
@@ -14,6 +13,8 @@
 #include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "base/format.h"
 #endif
 
 namespace aeshna::cli {
@@ -50,12 +51,12 @@ std::string padded(std::string text, std::size_t width) {
 }  // namespace
 
 std::string format_bytes(std::uint64_t bytes) {
-  if (bytes < 1024) return std::format("{} B", bytes);
+  if (bytes < 1024) return formatted("{} B", bytes);
   constexpr std::array<std::string_view, 5> units = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
-  return std::format("{:.1f} {}", value, units[unit]);
+  return formatted("{:.1f} {}", value, units[unit]);
 }
 
 std::string format_count(std::int64_t count) {
@@ -66,11 +67,11 @@ std::string format_count(std::int64_t count) {
 }
 
 std::string format_seconds(double seconds) {
-  if (seconds < 9.995 && seconds != std::floor(seconds)) return std::format("{:.2f} s", seconds);
+  if (seconds < 9.995 && seconds != std::floor(seconds)) return formatted("{:.2f} s", seconds);
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
-  if (whole < 60) return std::format("{} s", whole);
-  if (whole < 3600) return std::format("{} min {:02} s", whole / 60, whole % 60);
-  return std::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+  if (whole < 60) return formatted("{} s", whole);
+  if (whole < 3600) return formatted("{} min {:02} s", whole / 60, whole % 60);
+  return formatted("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
 std::string json_string(std::string_view text) {
@@ -79,7 +80,7 @@ std::string json_string(std::string_view text) {
     if (c == '"' || c == '\\') {
       (result += '\\') += c;
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      result += std::format("\\u{:04x}", static_cast<unsigned char>(c));
+      result += formatted("\\u{:04x}", static_cast<unsigned char>(c));
     } else {
       result += c;
     }
@@ -110,18 +111,18 @@ std::string format_confusion(std::span<const std::int64_t> counts, std::int64_t 
   std::size_t width = 3;
   for (const std::int64_t count : counts) width = std::max(width, std::to_string(count).size());
   std::string text = "truth \\ predicted\n     ";
-  for (std::int64_t c = 0; c < classes; ++c) text += std::format(" {:>{}}", c, width);
+  for (std::int64_t c = 0; c < classes; ++c) text += formatted(" {:>{}}", c, width);
   text += "    right\n";
   for (std::int64_t truth = 0; truth < classes; ++truth) {
     std::int64_t total = 0;
-    text += std::format("  {:>3}", truth);
+    text += formatted("  {:>3}", truth);
     for (std::int64_t guess = 0; guess < classes; ++guess) {
       total += at(truth, guess);
-      text += std::format(" {:>{}}", at(truth, guess) == 0 ? "." : std::to_string(at(truth, guess)), width);
+      text += formatted(" {:>{}}", at(truth, guess) == 0 ? "." : std::to_string(at(truth, guess)), width);
     }
     text += total == 0 ? std::string("        -\n")
-                       : std::format("  {:5.1f} %\n",
-                                     100.0 * static_cast<double>(at(truth, truth)) / static_cast<double>(total));
+                       : formatted("  {:5.1f} %\n",
+                                   100.0 * static_cast<double>(at(truth, truth)) / static_cast<double>(total));
   }
   return text;
 }

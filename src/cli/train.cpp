@@ -3,7 +3,6 @@
 
 #include <array>
 #include <filesystem>
-#include <format>
 #include <memory>
 #include <system_error>
 

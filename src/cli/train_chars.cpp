@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <format>
 #include <memory>
 #include <system_error>
 
 #include "aeshna/session.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "cli/char_model.h"
 #include "cli/classifier.h"
@@ -32,7 +32,7 @@ constexpr std::uint64_t kSamplingStream = ~std::uint64_t{0};  ///< steps take th
 
 template <class... Args>
 void report(std::string_view label, std::format_string<Args...> format, Args&&... args) {
-  std::printf("%-9s %s\n", std::string(label).c_str(), std::format(format, std::forward<Args>(args)...).c_str());
+  std::printf("%-9s %s\n", std::string(label).c_str(), formatted(format, std::forward<Args>(args)...).c_str());
   std::fflush(stdout);
 }
 
@@ -118,7 +118,7 @@ struct Training {
 
 /// What must agree for a checkpoint to go on.
 std::string print_extra(const CharModel& model, const Vocabulary& vocabulary) {
-  return std::format("{{\"heads\":{},\"vocabulary\":\"{}\"}}", model.heads, vocabulary.to_hex());
+  return formatted("{{\"heads\":{},\"vocabulary\":\"{}\"}}", model.heads, vocabulary.to_hex());
 }
 
 Training run_training(const CharsArguments& a, const CharModel& model, const Corpus& corpus, const Device& device,
@@ -147,7 +147,7 @@ Training run_training(const CharsArguments& a, const CharModel& model, const Cor
   const auto start = std::chrono::steady_clock::now();
   const auto status = [&] {
     const double rate = static_cast<double>(t.done - t.first) / std::max(t.seconds, 1e-9);
-    std::string text = std::format("step {}/{}  loss {:.4f}  {:.1f} steps/s", t.done, a.steps, t.loss, rate);
+    std::string text = formatted("step {}/{}  loss {:.4f}  {:.1f} steps/s", t.done, a.steps, t.loss, rate);
     if (t.done == a.steps) return text;
     return text + "  " + format_seconds(std::max(1.0, std::round(static_cast<double>(a.steps - t.done) / rate))) +
            " left";

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <format>
 #include <optional>
 #include <span>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "aeshna/trainer.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "cli/classifier.h"
 #include "cli/interrupt.h"
 #include "cli/text.h"
@@ -28,7 +28,7 @@ constexpr std::int64_t kReportEvery = 5;  ///< steps between two readings of the
 /// One labelled line of the report.
 template <class... Args>
 void report(std::string_view label, std::format_string<Args...> format, Args&&... args) {
-  std::printf("%-9s %s\n", std::string(label).c_str(), std::format(format, std::forward<Args>(args)...).c_str());
+  std::printf("%-9s %s\n", std::string(label).c_str(), formatted(format, std::forward<Args>(args)...).c_str());
   std::fflush(stdout);
 }
 
@@ -104,10 +104,9 @@ class Progression {
 
  private:
   std::string text(const Progress& p, double loss) const {
-    std::string text =
-        std::format("epoch {}/{}  step {}/{}  loss {:.4f}", p.epoch + 1, p.epochs, p.step, p.steps, loss);
-    if (held_out_) text += std::format("  held out {:.1f} %", *held_out_);
-    text += std::format("  {:.0f} steps/s", p.steps_per_second);
+    std::string text = formatted("epoch {}/{}  step {}/{}  loss {:.4f}", p.epoch + 1, p.epochs, p.step, p.steps, loss);
+    if (held_out_) text += formatted("  held out {:.1f} %", *held_out_);
+    text += formatted("  {:.0f} steps/s", p.steps_per_second);
     return p.step < p.steps ? text + "  " + format_seconds(std::max(1.0, std::round(p.seconds_left))) + " left" : text;
   }
 
@@ -186,15 +185,15 @@ void show_pictures(const PictureSet& set, std::span<const std::int32_t> predicti
   for (const std::size_t i : chosen) {
     pictures.push_back({.pixels = std::span(pixels).subspan(i * area, area),
                         .caption = predictions[i] == labels[i]
-                                       ? std::format("read as {}", predictions[i])
-                                       : std::format("read as {}, is {}", predictions[i], labels[i])});
+                                       ? formatted("read as {}", predictions[i])
+                                       : formatted("read as {}, is {}", predictions[i], labels[i])});
   }
   std::printf("\n%s", format_pictures(pictures, set.height, set.width, utf8_locale()).c_str());
 }
 
 void write_loss_chart(const PictureTask& task, const Training& training, const fs::path& file) {
   const std::string svg =
-      render_svg({.title = std::format("aeshna train {}", task.name),
+      render_svg({.title = formatted("aeshna train {}", task.name),
                   .x_label = "step",
                   .left_label = "training loss",
                   .right_label = "held-out accuracy, %",

@@ -1,10 +1,10 @@
 // Attention and its gradients: the hooks of attention_forward.glsl and attention_gradient.glsl.
 #include <array>
-#include <format>
 #include <numbers>
 #include <string>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/families.h"
 
 namespace aeshna {
@@ -42,19 +42,21 @@ class AttentionHooks {
     const std::string buffer = writer_.input(input);
     if (vector_) {
       writer_.set_vector_view(call_.input_operands[input]);
-      writer_.add(std::format("vec4 fetch_{}(uint element, uint d) {{ return {}[(element >> 2) + d]; }}\n", name, buffer));
+      writer_.add(
+          formatted("vec4 fetch_{}(uint element, uint d) {{ return {}[(element >> 2) + d]; }}\n", name, buffer));
     } else {
-      writer_.add(std::format(
-          "vec4 fetch_{}(uint element, uint d) {{\n  vec4 value = vec4(0.0);\n  [[unroll]] for (uint c = 0; c < 4; ++c) {{\n"
-          "    if (d * 4 + c < D) value[c] = {}[element + d * 4 + c];\n  }}\n  return value;\n}}\n",
-          name, buffer));
+      writer_.add(
+          formatted("vec4 fetch_{}(uint element, uint d) {{\n  vec4 value = vec4(0.0);\n  [[unroll]] for (uint c = 0; "
+                    "c < 4; ++c) {{\n"
+                    "    if (d * 4 + c < D) value[c] = {}[element + d * 4 + c];\n  }}\n  return value;\n}}\n",
+                    name, buffer));
     }
     const std::string stride = writer_.number(this->stride(input, rows_axis));
-    writer_.define(std::format("{}_STRIDE", name), stride);
-    writer_.define(std::format("{}_AT(batch, head, row)", name),
-                   std::format("({} + (batch) * {} + (head) * {} + (row) * {})", writer_.number(call_.views[input].offset),
-                               writer_.number(this->stride(input, 0)), writer_.number(this->stride(input, heads_axis)),
-                               stride));
+    writer_.define(formatted("{}_STRIDE", name), stride);
+    writer_.define(
+        formatted("{}_AT(batch, head, row)", name),
+        formatted("({} + (batch) * {} + (head) * {} + (row) * {})", writer_.number(call_.views[input].offset),
+                  writer_.number(this->stride(input, 0)), writer_.number(this->stride(input, heads_axis)), stride));
   }
 
   /// The optional operands.
@@ -65,9 +67,10 @@ class AttentionHooks {
       constexpr std::array kAxes = {"batch", "head", "query", "key"};
       for (int axis = 0; axis < 4; ++axis) {
         const std::int64_t stride = this->stride(required_, axis);
-        if (stride != 0) element += std::format(" + ({}) * {}", kAxes[static_cast<std::size_t>(axis)], writer_.number(stride));
+        if (stride != 0)
+          element += formatted(" + ({}) * {}", kAxes[static_cast<std::size_t>(axis)], writer_.number(stride));
       }
-      writer_.define("MASK_AT(batch, head, query, key)", std::format("{}[{}]", writer_.input(required_), element));
+      writer_.define("MASK_AT(batch, head, query, key)", formatted("{}[{}]", writer_.input(required_), element));
     }
     if (writer_.spec().constant("POSITION") != 0) writer_.define("POSITIONS", writer_.input(required_ + (mask ? 1 : 0)));
   }
@@ -81,13 +84,13 @@ class AttentionHooks {
     const std::uint32_t operand = call_.result_operands[result];
     if (vector_) {
       writer_.set_vector_view(operand);
-      writer_.add(std::format("void store_{}(uint element, uint d, vec4 value) {{ B{}[(element >> 2) + d] = value; }}\n", name,
-                              operand));
+      writer_.add(formatted("void store_{}(uint element, uint d, vec4 value) {{ B{}[(element >> 2) + d] = value; }}\n",
+                            name, operand));
     } else {
-      writer_.add(std::format(
-          "void store_{}(uint element, uint d, vec4 value) {{\n  [[unroll]] for (uint c = 0; c < 4; ++c) {{\n"
-          "    if (d * 4 + c < D) B{}[element + d * 4 + c] = value[c];\n  }}\n}}\n",
-          name, operand));
+      writer_.add(
+          formatted("void store_{}(uint element, uint d, vec4 value) {{\n  [[unroll]] for (uint c = 0; c < 4; ++c) {{\n"
+                    "    if (d * 4 + c < D) B{}[element + d * 4 + c] = value[c];\n  }}\n}}\n",
+                    name, operand));
     }
   }
 

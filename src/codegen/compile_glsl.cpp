@@ -1,7 +1,6 @@
 // glslang in process.
 #include <algorithm>
 #include <charconv>
-#include <format>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include <glslang/SPIRV/GlslangToSpv.h>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/codegen.h"
 
 namespace aeshna {
@@ -37,7 +37,7 @@ std::string excerpt(std::string_view source, std::string_view log) {
   std::size_t number = 1;
   for (std::size_t start = 0; start < source.size(); ++number) {
     const std::size_t end = std::min(source.find('\n', start), source.size());
-    if (wanted.contains(number)) text += std::format("{:5} | {}\n", number, source.substr(start, end - start));
+    if (wanted.contains(number)) text += formatted("{:5} | {}\n", number, source.substr(start, end - start));
     start = end + 1;
   }
   return text;
@@ -81,7 +81,7 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
 
 std::string glslang_version() {
   const glslang::Version version = glslang::GetVersion();
-  return std::format("{}.{}.{}{}", version.major, version.minor, version.patch, version.flavor);
+  return formatted("{}.{}.{}{}", version.major, version.minor, version.patch, version.flavor);
 }
 
 void warm_up_glslang() {

@@ -1,8 +1,8 @@
 // How single elements and aligned runs of four leave and enter an operand's buffer. Addresses and guards are the
 // caller's.
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/embedded_kernels.h"
 #include "codegen/glsl_writer.h"
 #include "ir/device_types.h"
@@ -15,7 +15,7 @@ namespace {
 std::string_view library_block(std::string_view library, std::string_view name) {
   for (const EmbeddedKernel& kernel : embedded_kernels()) {
     if (kernel.name != library) continue;
-    const std::string mark = std::format("\n//@ {}\n", name);
+    const std::string mark = formatted("\n//@ {}\n", name);
     const std::size_t at = kernel.text.find(mark);
     if (at == std::string_view::npos) break;
     const std::string_view text = kernel.text.substr(at + mark.size());
@@ -64,19 +64,19 @@ std::string KernelWriter::fetch(std::uint32_t operand, DType compute, const std:
   std::string text;
   switch (form(operand)) {
     case Form::Scalars:
-      text = std::format("B{}[{}]", operand, index);
+      text = formatted("B{}[{}]", operand, index);
       break;
     case Form::Vectors:
-      text = std::format("B{0}[({1}) >> 2][({1}) & 3u]", operand, index);
+      text = formatted("B{0}[({1}) >> 2][({1}) & 3u]", operand, index);
       break;
     case Form::HalfWords:
-      return std::format("ae_from_{0}(B{1}[({2}) >> 1], {2})", half, operand, index);
+      return formatted("ae_from_{0}(B{1}[({2}) >> 1], {2})", half, operand, index);
     case Form::HalfQuads:
-      return std::format("ae_from_{0}(B{1}[({2}) >> 2][(({2}) >> 1) & 1u], {2})", half, operand, index);
+      return formatted("ae_from_{0}(B{1}[({2}) >> 2][(({2}) >> 1) & 1u], {2})", half, operand, index);
     case Form::Halves:
-      return std::format("ae_from_{}(uint(B{}[{}]), 0u)", half, operand, index);
+      return formatted("ae_from_{}(uint(B{}[{}]), 0u)", half, operand, index);
     case Form::Blocks:
-      return std::format("quant_B{}({})", operand, index);
+      return formatted("quant_B{}({})", operand, index);
   }
   return compute == DType::boolean ? text + " != 0u" : text;
 }
@@ -85,21 +85,21 @@ std::string KernelWriter::fetch4(std::uint32_t operand, DType compute, const std
   const std::string_view half = half_name(fused().operands[operand].dtype);
   switch (form(operand)) {
     case Form::Vectors: {
-      const std::string text = std::format("B{}[({}) >> 2]", operand, index);
+      const std::string text = formatted("B{}[({}) >> 2]", operand, index);
       return compute == DType::boolean ? "notEqual(" + text + ", uvec4(0u))" : text;
     }
     case Form::HalfWords:
-      return std::format("ae_from_{0}(uvec2(B{1}[({2}) >> 1], B{1}[(({2}) >> 1) + 1u]))", half, operand, index);
+      return formatted("ae_from_{0}(uvec2(B{1}[({2}) >> 1], B{1}[(({2}) >> 1) + 1u]))", half, operand, index);
     case Form::HalfQuads:
-      return std::format("ae_from_{}(B{}[({}) >> 2])", half, operand, index);
+      return formatted("ae_from_{}(B{}[({}) >> 2])", half, operand, index);
     case Form::Blocks:
-      return std::format("quant4_B{}({})", operand, index);
+      return formatted("quant4_B{}({})", operand, index);
     case Form::Scalars:
     case Form::Halves:
       break;
   }
-  std::string text = std::format("{}({}", glsl_type(compute, 4), fetch(operand, compute, index));
-  for (int lane = 1; lane < 4; ++lane) text += ", " + fetch(operand, compute, std::format("{} + {}u", index, lane));
+  std::string text = formatted("{}({}", glsl_type(compute, 4), fetch(operand, compute, index));
+  for (int lane = 1; lane < 4; ++lane) text += ", " + fetch(operand, compute, formatted("{} + {}u", index, lane));
   return text + ")";
 }
 
@@ -107,10 +107,10 @@ std::string KernelWriter::decoders() const {
   std::string text;
   for (std::uint32_t i = 0; i < views_.size(); ++i) {
     if (form(i) != Form::Blocks) continue;
-    std::string decoder(library_block("quant", std::format("quant_{}", dtype_name(fused().operands[i].dtype))));
+    std::string decoder(library_block("quant", formatted("quant_{}", dtype_name(fused().operands[i].dtype))));
     decoder += "float quant_$(uint e) { return quant4_$(e & ~3u)[e & 3u]; }\n";
     for (std::size_t at = decoder.find('$'); at != std::string::npos; at = decoder.find('$', at))
-      decoder.replace(at, 1, std::format("B{}", i));
+      decoder.replace(at, 1, formatted("B{}", i));
     text += decoder;
   }
   return text;
@@ -118,17 +118,17 @@ std::string KernelWriter::decoders() const {
 
 std::string KernelWriter::put(std::uint32_t operand, const std::string& index, const std::string& value,
                               bool exact) const {
-  const std::string half = std::format("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
+  const std::string half = formatted("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
   switch (form(operand)) {
     case Form::Scalars:
-      return std::format("B{}[{}] = {};", operand, index, value);
+      return formatted("B{}[{}] = {};", operand, index, value);
     case Form::Vectors:
-      return std::format("B{0}[({1}) >> 2][({1}) & 3u] = {2};", operand, index, value);
+      return formatted("B{0}[({1}) >> 2][({1}) & 3u] = {2};", operand, index, value);
     case Form::Halves:
-      return std::format("B{}[{}] = uint16_t({}({}));", operand, index, half, value);
+      return formatted("B{}[{}] = uint16_t({}({}));", operand, index, half, value);
     case Form::HalfWords:
       // Each atomic touches the bits of this element only.
-      return std::format(
+      return formatted(
           "{{ uint at = {1}, low = (at & 1u) << 4; atomicAnd(B{0}[at >> 1], 0xffff0000u >> low); "
           "atomicOr(B{0}[at >> 1], {2}({3}) << low); }}",
           operand, index, half, value);
@@ -141,14 +141,14 @@ std::string KernelWriter::put(std::uint32_t operand, const std::string& index, c
 
 std::string KernelWriter::put4(std::uint32_t operand, const std::string& index, const std::string& value,
                                bool exact) const {
-  const std::string half = std::format("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
+  const std::string half = formatted("ae_{}_{}", exact ? "exact" : "to", half_name(fused().operands[operand].dtype));
   switch (form(operand)) {
     case Form::Vectors:
-      return std::format("B{}[({}) >> 2] = {};", operand, index, value);
+      return formatted("B{}[({}) >> 2] = {};", operand, index, value);
     case Form::HalfQuads:
-      return std::format("B{}[({}) >> 2] = {}({});", operand, index, half, value);
+      return formatted("B{}[({}) >> 2] = {}({});", operand, index, half, value);
     case Form::HalfWords:
-      return std::format(
+      return formatted(
           "{{ uint at = ({1}) >> 1; uvec2 words = {2}({3}); B{0}[at] = words.x; B{0}[at + 1u] = words.y; }}", operand,
           index, half, value);
     case Form::Scalars:

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/embedded_kernels.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
@@ -115,20 +116,20 @@ std::string glsl_literal(DType compute, double value) {
     case 'f': {
       const auto rounded = static_cast<float>(value);
       if (!std::isfinite(rounded) || (rounded == 0 && std::signbit(rounded))) {
-        return std::format("uintBitsToFloat(0x{:08x}u)", std::bit_cast<std::uint32_t>(rounded));
+        return formatted("uintBitsToFloat(0x{:08x}u)", std::bit_cast<std::uint32_t>(rounded));
       }
       // The exact value, so that glslang's decimal -> double -> float cannot round twice.
-      std::string text = std::format("{}", static_cast<double>(rounded));
+      std::string text = formatted("{}", static_cast<double>(rounded));
       if (text.find_first_of(".e") == std::string::npos) text += ".0";
       return value < 0 ? "(" + text + ")" : text;
     }
     case 'i': {
       const auto integer = static_cast<std::int64_t>(value);
       if (integer == std::numeric_limits<std::int32_t>::min()) return "int(0x80000000u)";
-      return integer < 0 ? std::format("({})", integer) : std::format("{}", integer);
+      return integer < 0 ? formatted("({})", integer) : formatted("{}", integer);
     }
     case 'u':
-      return std::format("{}u", wrap_u32(static_cast<std::int64_t>(value)));
+      return formatted("{}u", wrap_u32(static_cast<std::int64_t>(value)));
     default:
       return value != 0 ? "true" : "false";
   }
@@ -158,31 +159,31 @@ std::string KernelWriter::number(std::int64_t value) {
   if (value == 0) return "0u";
   if (value == 1) return "1u";
   if (merge_) {
-    if (const auto found = words_.find(value); found != words_.end()) return std::format("P.w{}", found->second);
+    if (const auto found = words_.find(value); found != words_.end()) return formatted("P.w{}", found->second);
   }
   if ((push_.size() + 1) * 4 > caps_.push_bytes) {
     overflowed_ = true;
-    return std::format("{}u", wrap_u32(value));
+    return formatted("{}u", wrap_u32(value));
   }
   const std::size_t word = push_.size();
   push_.push_back(wrap_u32(value));
   if (merge_) words_.emplace(value, word);
-  return std::format("P.w{}", word);
+  return formatted("P.w{}", word);
 }
 
 void KernelWriter::define(std::string_view name, std::int64_t value) {
-  defines_ += std::format("#define {} {}\n", name, value);
+  defines_ += formatted("#define {} {}\n", name, value);
 }
 void KernelWriter::define(std::string_view name, std::string_view expression) {
-  defines_ += std::format("#define {} {}\n", name, expression);
+  defines_ += formatted("#define {} {}\n", name, expression);
 }
 void KernelWriter::define_constants(std::string_view except) {
   for (const auto& [name, value] : spec_.constants) {
     if (name != except) define(name, value);
   }
 }
-std::string KernelWriter::input(std::size_t i) const { return std::format("B{}", fused().call.input_operands.at(i)); }
-std::string KernelWriter::result(std::size_t i) const { return std::format("B{}", fused().call.result_operands.at(i)); }
+std::string KernelWriter::input(std::size_t i) const { return formatted("B{}", fused().call.input_operands.at(i)); }
+std::string KernelWriter::result(std::size_t i) const { return formatted("B{}", fused().call.result_operands.at(i)); }
 void KernelWriter::extension(std::string_view name) { extensions_.emplace(name); }
 void KernelWriter::add(std::string_view text) { added_ += text; }
 
@@ -211,7 +212,7 @@ std::string KernelWriter::offset(const Access& access, std::span<const std::stri
   std::vector<std::string> terms;
   for (std::size_t d = 0; d < access.strides.size(); ++d) {
     if (access.strides[d] == 0 || coords[d] == "0u") continue;
-    terms.push_back(access.strides[d] == 1 ? coords[d] : std::format("{} * {}", coords[d], number(access.strides[d])));
+    terms.push_back(access.strides[d] == 1 ? coords[d] : formatted("{} * {}", coords[d], number(access.strides[d])));
   }
   if (access.offset != 0) terms.push_back(number(access.offset));
   return sum_of(terms);
@@ -232,7 +233,7 @@ std::string KernelWriter::guard_sum(const Access::Guard& guard, std::span<const 
   std::vector<std::string> terms;
   for (const auto& [dim, coefficient] : guard.terms) {
     if (coords[dim] == "0u") continue;
-    terms.push_back(coefficient == 1 ? coords[dim] : std::format("{} * {}", coords[dim], number(coefficient)));
+    terms.push_back(coefficient == 1 ? coords[dim] : formatted("{} * {}", coords[dim], number(coefficient)));
   }
   if (guard.low != 0) terms.push_back(number(-guard.low));
   return sum_of(terms);
@@ -250,19 +251,20 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
   const auto index_at = [&](std::size_t i, int lane) {
     const auto given = site.given.find(instr.args[i]);
     const bool scalar = site.width == 1 || (given != site.given.end() && given->second.width < site.width);
-    return std::format("uint({}{})", name(site, instr.args[i]), scalar ? "" : std::format(".{}", "xyzw"[lane]));
+    return formatted("uint({}{})", name(site, instr.args[i]), scalar ? "" : formatted(".{}", "xyzw"[lane]));
   };
   const auto element = [&](std::string text, int lane) {  // `text`: what the coordinates say
     for (std::size_t i = 0; i < instr.args.size(); ++i) {
       const std::int64_t stride = instr.access.dynamic[i].stride;
-      text = std::format("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
+      text = formatted("{}{}", text == "0u" ? "" : text + " + ", index_at(i, lane));
       if (stride != 1) text += " * " + number(stride);
     }
     return text;
   };
   const auto allowed = [&](std::string text, int lane) {
     for (std::size_t i = 0; i < instr.args.size(); ++i) {
-      text += std::format("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
+      text +=
+          formatted("{}{} < {}", text.empty() ? "" : " && ", index_at(i, lane), number(instr.access.dynamic[i].extent));
     }
     return text;
   };
@@ -272,13 +274,13 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
   const bool uniform = site.width == 1 || uniform_load(body, instr, site.vector_dim);
   if (site.width == 4 && !uniform && !vector_load(body, instr, site.vector_dim)) {
     // Each component at its own coordinate, under its own guard.
-    std::string text = std::format("{}{} {} = {}({});\n", indent, type, variable, type, fill);
+    std::string text = formatted("{}{} {} = {}({});\n", indent, type, variable, type, fill);
     for (int lane = 0; lane < 4; ++lane) {
       std::vector<std::string> coords = site.coords;
-      if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
+      if (lane > 0) coords[site.vector_dim] = formatted("({} + {}u)", coords[site.vector_dim], lane);
       const std::string condition = allowed(guard(instr.access, coords), lane);
-      text += std::format("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
-                          "xyzw"[lane], scalar_at(element(offset(instr.access, coords), lane)));
+      text += formatted("{}{}{}.{} = {};\n", indent, condition.empty() ? "" : "if (" + condition + ") ", variable,
+                        "xyzw"[lane], scalar_at(element(offset(instr.access, coords), lane)));
     }
     return text;
   }
@@ -288,14 +290,13 @@ std::string KernelWriter::load(const Body& body, std::uint32_t at, const Site& s
   if (site.width == 1) {
     value = scalar_at(index);
   } else if (uniform) {
-    value = std::format("{}({})", type, scalar_at(index));
+    value = formatted("{}({})", type, scalar_at(index));
   } else {
     value = fetch4(instr.operand, instr.dtype, index);
   }
   const std::string condition = allowed(known ? known->condition : guard(instr.access, site.coords), 0);
-  if (condition.empty()) return std::format("{}{} {} = {};\n", indent, type, variable, value);
-  return std::format("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition,
-                     value);
+  if (condition.empty()) return formatted("{}{} {} = {};\n", indent, type, variable, value);
+  return formatted("{0}{1} {2} = {1}({3});\n{0}if ({4}) {2} = {5};\n", indent, type, variable, fill, condition, value);
 }
 
 std::string KernelWriter::name(const Site& site, std::uint32_t instr) const {
@@ -314,22 +315,23 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
   }
   name += type_letter(instr.dtype);
   const bool rounded = instr.rounding != DType::f32;
-  if (rounded) name += std::format("_{}", dtype_name(instr.rounding));
+  if (rounded) name += formatted("_{}", dtype_name(instr.rounding));
 
   const auto define = [&](const std::string& key, int lanes, const std::string& expression, bool round) {
     if (!op_functions_.insert(key).second) return;
     std::string parameters;
     for (std::size_t i = 0; i < types.size(); ++i) {
-      parameters += std::format("{}{} {}", i == 0 ? "" : ", ", glsl_type(types[i], lanes), "abc"[i]);
+      parameters += formatted("{}{} {}", i == 0 ? "" : ", ", glsl_type(types[i], lanes), "abc"[i]);
     }
     // Without contraction: a value that several kernels or passes recompute must come out the same to the bit, else a maximum is
     // not equal to any of its elements.
     const std::string_view type = glsl_type(instr.dtype, lanes);
     // (A call inside `precise` would shield its arguments from it.)
-    const std::string result = round ? std::format("ae_round_{}(r)", dtype_name(instr.rounding)) : "r";
-    functions_ += instr.dtype == DType::f32 ? std::format("{0} {1}({2}) {{ precise {0} r = {3}; return {4}; }}\n", type, name,
-                                                          parameters, expression, result)
-                                            : std::format("{} {}({}) {{ return {}; }}\n", type, name, parameters, expression);
+    const std::string result = round ? formatted("ae_round_{}(r)", dtype_name(instr.rounding)) : "r";
+    functions_ += instr.dtype == DType::f32
+                      ? formatted("{0} {1}({2}) {{ precise {0} r = {3}; return {4}; }}\n", type, name, parameters,
+                                  expression, result)
+                      : formatted("{} {}({}) {{ return {}; }}\n", type, name, parameters, expression);
   };
 
   std::string expression;
@@ -337,7 +339,7 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     expression = type_letter(operand) == type_letter(instr.dtype)     ? "a"
                  : operand == DType::f32 && instr.dtype == DType::i32 ? "ae_f32_to_i32(a)"
                  : operand == DType::f32 && instr.dtype == DType::u32 ? "ae_f32_to_u32(a)"
-                                                                      : std::format("{}(a)", glsl_type(instr.dtype));
+                                                                      : formatted("{}(a)", glsl_type(instr.dtype));
   } else {
     switch (type_letter(operand)) {
       case 'f':
@@ -365,10 +367,10 @@ std::string KernelWriter::op_function(const Body& body, const Instr& instr, int 
     for (int lane = 0; lane < 4; ++lane) {
       std::string arguments;
       for (std::size_t i = 0; i < types.size(); ++i)
-        arguments += std::format("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
-      lanes += std::format("{}{}({})", lane == 0 ? "" : ", ", name, arguments);
+        arguments += formatted("{}{}.{}", i == 0 ? "" : ", ", "abc"[i], "xyzw"[lane]);
+      lanes += formatted("{}{}({})", lane == 0 ? "" : ", ", name, arguments);
     }
-    define(name + "4", 4, std::format("{}({})", glsl_type(instr.dtype, 4), lanes), false);
+    define(name + "4", 4, formatted("{}({})", glsl_type(instr.dtype, 4), lanes), false);
   }
   return name;
 }
@@ -379,26 +381,26 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
     const std::uint32_t arg = instr.args.at(i);
     const auto given = site.given.find(arg);
     if (given != site.given.end() && given->second.width < site.width) {
-      return std::format("{}({})", glsl_type(body.instrs[arg].dtype, site.width), given->second.expression);
+      return formatted("{}({})", glsl_type(body.instrs[arg].dtype, site.width), given->second.expression);
     }
     return name(site, arg);
   };
   switch (instr.kind) {
     case Instr::Kind::Literal: {
       const std::string literal = glsl_literal(instr.dtype, instr.literal);
-      return site.width == 1 ? literal : std::format("{}({})", type, literal);
+      return site.width == 1 ? literal : formatted("{}({})", type, literal);
     }
     case Instr::Kind::Index: {
       const std::string_view integer = glsl_type(DType::i32, site.width);
       std::string coordinate = site.coords.at(instr.dim);
       if (site.width == 4)
         coordinate =
-            std::format("uvec4({}){}", coordinate, instr.dim == site.vector_dim ? " + uvec4(0u, 1u, 2u, 3u)" : "");
-      std::string value = std::format("{}({})", integer, coordinate);
+            formatted("uvec4({}){}", coordinate, instr.dim == site.vector_dim ? " + uvec4(0u, 1u, 2u, 3u)" : "");
+      std::string value = formatted("{}({})", integer, coordinate);
       const std::int64_t stride = instr.access.strides.empty() ? 1 : instr.access.strides[0];
-      if (stride != 1) value += std::format(" * int({})", number(stride));
-      if (instr.access.offset != 0) value += std::format(" + int({})", number(instr.access.offset));
-      return instr.dtype == DType::i32 ? value : std::format("{}({})", type, value);
+      if (stride != 1) value += formatted(" * int({})", number(stride));
+      if (instr.access.offset != 0) value += formatted(" + int({})", number(instr.access.offset));
+      return instr.dtype == DType::i32 ? value : formatted("{}({})", type, value);
     }
     case Instr::Kind::Op: {
       std::string text = op_function(body, instr, site.width) + "(";
@@ -408,20 +410,20 @@ std::string KernelWriter::expression(const Body& body, const Instr& instr, const
     case Instr::Kind::Random: {
       // Element i is word i % 4 of the block with counter (i / 4, step, stream, 0); see ops/random.cpp.
       const auto scalar = [&](std::size_t i) {
-        return site.width == 1 ? argument(i) : std::format("({}).x", argument(i));
+        return site.width == 1 ? argument(i) : formatted("({}).x", argument(i));
       };
-      const std::string rest = std::format("{}, {}u, uvec2({}, {}))", scalar(2),
-                                           wrap_u32(static_cast<std::int64_t>(instr.literal)), scalar(0), scalar(1));
-      if (site.width == 1) return std::format("ae_random({}, {}", offset(instr.access, site.coords), rest);
+      const std::string rest = formatted("{}, {}u, uvec2({}, {}))", scalar(2),
+                                         wrap_u32(static_cast<std::int64_t>(instr.literal)), scalar(0), scalar(1));
+      if (site.width == 1) return formatted("ae_random({}, {}", offset(instr.access, site.coords), rest);
       if (vector_access(instr.access, site.vector_dim))
-        return std::format("ae_random4({}, {}", offset(instr.access, site.coords), rest);
+        return formatted("ae_random4({}, {}", offset(instr.access, site.coords), rest);
       std::string words;
       for (int lane = 0; lane < 4; ++lane) {
         std::vector<std::string> coords = site.coords;
-        if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-        words += std::format("{}ae_random({}, {}", lane == 0 ? "" : ", ", offset(instr.access, coords), rest);
+        if (lane > 0) coords[site.vector_dim] = formatted("({} + {}u)", coords[site.vector_dim], lane);
+        words += formatted("{}ae_random({}, {}", lane == 0 ? "" : ", ", offset(instr.access, coords), rest);
       }
-      return std::format("{}({})", type, words);
+      return formatted("{}({})", type, words);
     }
     case Instr::Kind::Load:
     case Instr::Kind::Reduce:
@@ -455,8 +457,8 @@ std::string KernelWriter::values(const Body& body, const Site& site, std::span<c
     if (instr.kind == Instr::Kind::Load) {
       text += load(body, i, site, variable);
     } else {
-      text += std::format("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
-                          expression(body, instr, site));
+      text += formatted("{}{} {} = {};\n", site.indent, glsl_type(instr.dtype, site.width), variable,
+                        expression(body, instr, site));
     }
   }
   return text;
@@ -470,7 +472,7 @@ std::string KernelWriter::store(const Store& store, const Body& body, const Site
   const std::string_view type = buffer_type(dtype, site.width);
   const auto given = site.given.find(store.value);
   if (dtype == DType::boolean || (given != site.given.end() && given->second.width < site.width)) {
-    value = std::format("{}({})", type, value);
+    value = formatted("{}({})", type, value);
   }
   const std::string& indent = site.indent;
   AESHNA_CHECK(store.access.guards.empty());
@@ -485,8 +487,8 @@ std::string KernelWriter::store(const Store& store, const Body& body, const Site
   std::string text;
   for (int lane = 0; lane < 4; ++lane) {
     std::vector<std::string> coords = site.coords;
-    if (lane > 0) coords[site.vector_dim] = std::format("({} + {}u)", coords[site.vector_dim], lane);
-    text += single(offset(store.access, coords), std::format("{}.{}", value, "xyzw"[lane]));
+    if (lane > 0) coords[site.vector_dim] = formatted("({} + {}u)", coords[site.vector_dim], lane);
+    text += single(offset(store.access, coords), formatted("{}.{}", value, "xyzw"[lane]));
   }
   return text;
 }
@@ -506,13 +508,13 @@ std::string KernelWriter::split_index(std::string_view linear, std::span<const s
   std::string rest(linear);
   for (std::size_t d = extents.size(); d-- > 0;) {
     if (d == 0) {
-      text += std::format("{}uint {} = {};\n", indent, names[d], rest);
+      text += formatted("{}uint {} = {};\n", indent, names[d], rest);
       break;
     }
-    const std::string extent = compiled ? std::format("{}u", wrap_u32(extents[d])) : number(extents[d]);
-    const std::string quotient = std::format("q_{}", names[d]);
-    text += std::format("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest,
-                        extent, names[d]);
+    const std::string extent = compiled ? formatted("{}u", wrap_u32(extents[d])) : number(extents[d]);
+    const std::string quotient = formatted("q_{}", names[d]);
+    text += formatted("{0}uint {1} = ({2}) / {3};\n{0}uint {4} = ({2}) - {1} * {3};\n", indent, quotient, rest, extent,
+                      names[d]);
     rest = quotient;
   }
   return text;
@@ -520,7 +522,7 @@ std::string KernelWriter::split_index(std::string_view linear, std::span<const s
 
 std::string KernelWriter::declarations() const {
   std::string text = "layout(push_constant) uniform Push {\n  uint groups;\n";
-  for (std::size_t word = 1; word < push_.size(); ++word) text += std::format("  uint w{};\n", word);
+  for (std::size_t word = 1; word < push_.size(); ++word) text += formatted("  uint w{};\n", word);
   text += "} P;\n";
 
   const FusedKernel& kernel = fused();
@@ -553,20 +555,20 @@ std::string KernelWriter::declarations() const {
   }
   for (std::size_t i = 0; i < count; ++i) {
     // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
-    text += std::format("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
-                        aliased[i] ? "spirv_decorate(20) " : "", i,
-                        !written[i]                                          ? "readonly "
-                        : !read[i] && form(static_cast<std::uint32_t>(i)) != Form::HalfWords ? "writeonly "
-                                                                             : "",
-                        i, buffer_element(static_cast<std::uint32_t>(i), types[i]), i);
+    text += formatted("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
+                      aliased[i] ? "spirv_decorate(20) " : "", i,
+                      !written[i]                                                          ? "readonly "
+                      : !read[i] && form(static_cast<std::uint32_t>(i)) != Form::HalfWords ? "writeonly "
+                                                                                           : "",
+                      i, buffer_element(static_cast<std::uint32_t>(i), types[i]), i);
   }
   std::size_t binding = count;
   if (spec_.workspace_bytes > 0) {
-    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Workspace {{ {} W[]; }};\n", binding++,
-                        workspace_type_);
+    text += formatted("layout(std430, set = 0, binding = {}) coherent buffer Workspace {{ {} W[]; }};\n", binding++,
+                      workspace_type_);
   }
   if (spec_.counters > 0) {
-    text += std::format("layout(std430, set = 0, binding = {}) coherent buffer Counters {{ uint C[]; }};\n", binding++);
+    text += formatted("layout(std430, set = 0, binding = {}) coherent buffer Counters {{ uint C[]; }};\n", binding++);
   }
   return text;
 }
@@ -586,11 +588,11 @@ KernelSource KernelWriter::finish(std::string_view template_name) {
   for (std::uint32_t i = 0; i < views_.size(); ++i) {
     if (form(i) == Form::Halves) extension("GL_EXT_shader_16bit_storage");
   }
-  for (const std::string& name : extensions_) text += std::format("#extension {} : require\n", name);
+  for (const std::string& name : extensions_) text += formatted("#extension {} : require\n", name);
   // SignedZeroInfNanPreserve for 32 bits; SPIR-V 1.4 has it without an extension.
   if (caps_.signed_zero_inf_nan_preserve) text += "spirv_execution_mode(capabilities = [4466], 4461, 32);\n";
-  text += std::format("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0],
-                      spec_.local[1], spec_.local[2]);
+  text += formatted("layout(local_size_x = {}, local_size_y = {}, local_size_z = {}) in;\n", spec_.local[0],
+                    spec_.local[1], spec_.local[2]);
   text += defines_ + declarations() + common + math + quant + body;
 
   KernelSource source;

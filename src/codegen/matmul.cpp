@@ -1,10 +1,10 @@
 // Matrix products: the hooks of matmul.glsl (with matmul_operand.glsl once per operand) and gemv.glsl.
 #include <algorithm>
 #include <array>
-#include <format>
 #include <string>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/families.h"
 #include "ir/access.h"
 
@@ -21,7 +21,7 @@ class ProductHooks {
  public:
   explicit ProductHooks(KernelWriter& writer)
       : writer_(writer), kernel_(writer.fused()), batch_rank_(batch_rank(kernel_)) {
-    for (std::size_t d = 0; d < batch_rank_; ++d) batch_.push_back(std::format("batch{}", d));
+    for (std::size_t d = 0; d < batch_rank_; ++d) batch_.push_back(formatted("batch{}", d));
   }
 
   std::int64_t rows() const { return points_of(row_extents()); }
@@ -29,7 +29,7 @@ class ProductHooks {
 
   /// #define `macro` as a number that varies between shapes.
   void number(std::string_view macro, std::int64_t value) {
-    writer_.add(std::format("#define {} {}\n", macro, writer_.number(value)));
+    writer_.add(formatted("#define {} {}\n", macro, writer_.number(value)));
   }
 
   /// Template constants that are in the spec, except those of the launch alone.
@@ -46,12 +46,12 @@ class ProductHooks {
     std::string text;
     std::vector<std::string> names;
     for (std::size_t d = 0; d < batch_rank_; ++d) {
-      text += std::format("uint {};\n", batch_[d]);
-      names.push_back(std::format("coordinate{}", d));
+      text += formatted("uint {};\n", batch_[d]);
+      names.push_back(formatted("coordinate{}", d));
     }
     text += "void set_batch(uint index) {\n";
     text += writer_.split_index("index", std::span(kernel_.space).first(batch_rank_), names, "  ");
-    for (std::size_t d = 0; d < batch_rank_; ++d) text += std::format("  {} = {};\n", batch_[d], names[d]);
+    for (std::size_t d = 0; d < batch_rank_; ++d) text += formatted("  {} = {};\n", batch_[d], names[d]);
     writer_.add(text + "}\n");
   }
 
@@ -73,7 +73,7 @@ class ProductHooks {
     const std::size_t first_k = batch_rank_ + (load.is_a ? outer_extents.size() : 0);
     const std::size_t first_outer = batch_rank_ + (load.is_a ? 0 : k_extents.size());
 
-    Part outer{.type = std::format("{}_Outer", name)}, k{.type = std::format("{}_K", name)};
+    Part outer{.type = formatted("{}_Outer", name)}, k{.type = formatted("{}_K", name)};
     Site site;
     site.coords = batch_;
     std::vector<std::string> local = batch_;  // coordinates where the parts are computed
@@ -81,9 +81,9 @@ class ProductHooks {
       const std::size_t count = is_k ? k_extents.size() : outer_extents.size();
       for (std::size_t d = 0; d < count; ++d) {
         Part& part = is_k ? k : outer;
-        part.names.push_back(std::format("{}{}", is_k ? "k" : "c", d));
+        part.names.push_back(formatted("{}{}", is_k ? "k" : "c", d));
         part.keep(part.names.back(), part.names.back());
-        site.coords.push_back(std::format("{}.{}", is_k ? "k" : "o", part.names.back()));
+        site.coords.push_back(formatted("{}.{}", is_k ? "k" : "o", part.names.back()));
         local.push_back(part.names.back());
       }
     }
@@ -94,23 +94,23 @@ class ProductHooks {
       for (std::size_t d = 0; d < of_k.strides.size(); ++d) (in_k(d) ? of_outer : of_k).strides[d] = 0;
       of_k.offset = 0;
       Site::Address& address = site.addresses[i];
-      address.offset = sum(outer.keep(std::format("a{}", i), writer_.offset(of_outer, local)),
-                           k.keep(std::format("a{}", i), writer_.offset(of_k, local)));
+      address.offset = sum(outer.keep(formatted("a{}", i), writer_.offset(of_outer, local)),
+                           k.keep(formatted("a{}", i), writer_.offset(of_k, local)));
       for (std::size_t g = 0; g < of_k.guards.size(); ++g) {
         Access::Guard guard_outer = of_outer.guards[g], guard_k = of_outer.guards[g];
         std::erase_if(guard_outer.terms, [&](const auto& term) { return in_k(term.dim); });
         std::erase_if(guard_k.terms, [&](const auto& term) { return !in_k(term.dim); });
         guard_k.low = 0;
-        const std::string field = std::format("g{}_{}", i, g);
+        const std::string field = formatted("g{}_{}", i, g);
         const std::string value = sum(outer.keep(field, writer_.guard_sum(guard_outer, local)),
                                       k.keep(field, writer_.guard_sum(guard_k, local)));
         const std::int64_t range = guard_outer.high - guard_outer.low;
         if (g > 0) address.condition += " && ";
-        address.condition += range <= 0 ? "false" : std::format("{} < {}", value, writer_.number(range));
+        address.condition += range <= 0 ? "false" : formatted("{} < {}", value, writer_.number(range));
       }
     }
     const bool guarded = std::ranges::any_of(from.instrs, [](const Instr& i) { return !i.access.guards.empty(); });
-    writer_.define(std::format("{}_KEEP", name), outer_extents.size() > 1 || guarded ? 1 : 0);
+    writer_.define(formatted("{}_KEEP", name), outer_extents.size() > 1 || guarded ? 1 : 0);
     writer_.add(outer.text("outer", writer_.split_index("x", outer_extents, outer.names, "  ")));
     // Extents of the contraction are compiled in: what divides by them is a multiplication.
     writer_.add(k.text("k", writer_.split_index("x", k_extents, k.names, "  ", true)));
@@ -120,8 +120,8 @@ class ProductHooks {
     AESHNA_CHECK(site.vector_dim == (load.along_k ? first_k + k_extents.size() : first_outer + outer_extents.size()) - 1);
     const auto result = static_cast<std::uint32_t>(from.instrs.size() - 1);
     const std::string statements = writer_.values(from, site, std::array{result});
-    writer_.add(std::format("{} {}_load{}({} o, {} k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float", name,
-                            load.vector ? "_vec" : "", outer.type, k.type, statements, writer_.name(site, result)));
+    writer_.add(formatted("{} {}_load{}({} o, {} k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float", name,
+                          load.vector ? "_vec" : "", outer.type, k.type, statements, writer_.name(site, result)));
   }
 
   /// `epilogue(m, n, float)`, or with `vector` `epilogue_vec(m, n, vec4)`: four columns.
@@ -135,7 +135,7 @@ class ProductHooks {
       if (extents.size() == 1) {
         names = {letter};
       } else {
-        for (std::size_t d = 0; d < extents.size(); ++d) names.push_back(std::format("{}{}", letter, d));
+        for (std::size_t d = 0; d < extents.size(); ++d) names.push_back(formatted("{}{}", letter, d));
         text += writer_.split_index(letter, extents, names, "  ");
       }
       site.coords.insert(site.coords.end(), names.begin(), names.end());
@@ -150,13 +150,13 @@ class ProductHooks {
     std::vector<std::uint32_t> all(body.stores.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
     text += writer_.stores(body, site, all);
-    writer_.add(std::format("void epilogue{}(uint m, uint n, {} product) {{\n{}}}\n", vector ? "_vec" : "",
-                            vector ? "vec4" : "float", text));
+    writer_.add(formatted("void epilogue{}(uint m, uint n, {} product) {{\n{}}}\n", vector ? "_vec" : "",
+                          vector ? "vec4" : "float", text));
   }
 
   /// The text of matmul_operand.glsl for operand `letter` ("A" or "B").
   void operand_text(std::string_view letter, std::string_view outer, std::string_view offset) {
-    writer_.add(std::format("#define {}_OUTER {}\n#define {}_TILE_OFFSET {}\n", letter, outer, letter, offset));
+    writer_.add(formatted("#define {}_OUTER {}\n#define {}_TILE_OFFSET {}\n", letter, outer, letter, offset));
     std::string text(kernel_text("matmul_operand"));
     for (std::size_t at = text.find("X_"); at != std::string::npos; at = text.find("X_", at + 1)) text.replace(at, 1, letter);
     writer_.add(text);
@@ -173,13 +173,13 @@ class ProductHooks {
     std::string keep(const std::string& field, const std::string& expression) {
       if (expression == "0u") return {};
       fields.emplace_back(field, expression);
-      return std::format("{}.{}", type.ends_with("_K") ? "k" : "o", field);
+      return formatted("{}.{}", type.ends_with("_K") ? "k" : "o", field);
     }
     std::string text(std::string_view function, std::string_view coordinates) const {
       std::string text = "struct " + type + " {";
-      for (const auto& [field, _] : fields) text += std::format(" uint {};", field);
+      for (const auto& [field, _] : fields) text += formatted(" uint {};", field);
       const std::string prefix = type.substr(0, type.find('_'));
-      text += std::format(" }};\n{} {}_{}(uint x) {{\n{}  return {}(", type, prefix, function, coordinates, type);
+      text += formatted(" }};\n{} {}_{}(uint x) {{\n{}  return {}(", type, prefix, function, coordinates, type);
       for (std::size_t i = 0; i < fields.size(); ++i) text += (i == 0 ? "" : ", ") + fields[i].second;
       return text + ");\n}\n";
     }
@@ -187,7 +187,7 @@ class ProductHooks {
 
   static std::string sum(const std::string& a, const std::string& b) {
     if (a.empty() || b.empty()) return a.empty() && b.empty() ? "0u" : a + b;
-    return std::format("({} + {})", a, b);
+    return formatted("({} + {})", a, b);
   }
 
   std::span<const std::int64_t> row_extents() const { return std::span(kernel_.space).subspan(batch_rank_, kernel_.row_rank); }

@@ -1,9 +1,9 @@
 // Scans and orders.
 #include <algorithm>
-#include <format>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/families.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
@@ -111,8 +111,8 @@ KernelSource generate_cache(KernelWriter& writer) {
   writer.define("ROWS", writer.number(rows[2]));
   writer.define("CAPACITY", writer.number(cache[2]));
   writer.define("QUADS", writer.number(rows[3] / width));
-  writer.define("CACHE", std::format("B{}", cache_operand));
-  writer.define("ROW_DATA", std::format("B{}", row_operand));
+  writer.define("CACHE", formatted("B{}", cache_operand));
+  writer.define("ROW_DATA", formatted("B{}", row_operand));
   writer.define("POSITION", writer.input(position));
   if (width == 4) {
     writer.set_vector_view(cache_operand);
@@ -120,7 +120,8 @@ KernelSource generate_cache(KernelWriter& writer) {
   }
   if (write) {
     const std::string coords[] = {"b", "h", "s", "d"};
-    writer.add(std::format("uint row_at(uint b, uint h, uint s, uint d) {{ return {}; }}\n", writer.offset(call.views[1], coords)));
+    writer.add(formatted("uint row_at(uint b, uint h, uint s, uint d) {{ return {}; }}\n",
+                         writer.offset(call.views[1], coords)));
   }
   return writer.finish("cache");
 }

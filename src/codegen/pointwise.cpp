@@ -1,7 +1,7 @@
 // Pointwise kernels: the body at every point of the space, or at every fourth with 4-vectors.
-#include <format>
 #include <numeric>
 
+#include "base/format.h"
 #include "codegen/families.h"
 #include "ir/op.h"
 
@@ -16,14 +16,14 @@ KernelSource generate_pointwise(KernelWriter& writer) {
 
   Site site{
       .coords = {}, .width = width, .vector_dim = static_cast<std::uint32_t>(extents.empty() ? 0 : extents.size() - 1)};
-  for (std::size_t d = 0; d < extents.size(); ++d) site.coords.push_back(std::format("c{}", d));
+  for (std::size_t d = 0; d < extents.size(); ++d) site.coords.push_back(formatted("c{}", d));
   std::string text = "void compute(uint point) {\n";
   if (width == 4) {
     writer.use_vector_views(kernel.body, site.vector_dim);
     std::vector<std::string> names = site.coords;
     names.back() = "quad";
     text += writer.split_index("point", extents, names, site.indent);
-    text += std::format("{}uint {} = quad * 4u;\n", site.indent, site.coords.back());
+    text += formatted("{}uint {} = quad * 4u;\n", site.indent, site.coords.back());
   } else {
     text += writer.split_index("point", extents, site.coords, site.indent);
   }
@@ -39,7 +39,7 @@ KernelSource generate_pointwise(KernelWriter& writer) {
     if (instr.kind == Instr::Kind::Op) cost += instr.op->pointwise.cost;
   }
   writer.define("UNROLL", cost < 8 ? "unroll" : "dont_unroll");
-  writer.define("RUNS", runs <= 4 ? std::format("{}u", runs) : writer.number(runs));
+  writer.define("RUNS", runs <= 4 ? formatted("{}u", runs) : writer.number(runs));
   return writer.finish("pointwise");
 }
 

@@ -3,9 +3,9 @@
 // the result is known to all of them. A last pass computes what is stored on the whole space. Where a thread has few
 // points (KEEP), what a pass computes and a later one needs stays in registers; else it is computed again.
 #include <algorithm>
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "codegen/families.h"
 
 namespace aeshna {
@@ -27,7 +27,7 @@ class ReduceText {
         keep_(constant("KEEP")),
         parts_(constant("PARTS")) {
     if (width_ == 4) inner_extents_.back() /= 4;
-    for (std::size_t d = 0; d < kernel_.space.size(); ++d) names_.push_back(std::format("c{}", d));
+    for (std::size_t d = 0; d < kernel_.space.size(); ++d) names_.push_back(formatted("c{}", d));
     outer_.coords.assign(kernel_.space.size(), "0u");
     std::copy_n(names_.begin(), kernel_.outer_rank, outer_.coords.begin());
     outer_.prefix = "o";
@@ -63,8 +63,8 @@ class ReduceText {
     for (std::int64_t& extent : inner_extents_)
       extent = std::max<std::int64_t>(extent, 1);  // no division by zero in dead code
     writer_.define("ROWS", writer_.number(rows));
-    writer_.define("TX", std::format("{}u", constant("TX")));
-    writer_.define("TY", std::format("{}u", constant("TY")));
+    writer_.define("TX", formatted("{}u", constant("TX")));
+    writer_.define("TY", formatted("{}u", constant("TY")));
     writer_.define("BY_COLUMNS", constant("COLUMNS") != 0 ? "true" : "false");
     writer_.define("PARTS", parts_ == 1 ? "1u" : writer_.number(parts_));
     writer_.set_workspace_type("uint");
@@ -72,8 +72,8 @@ class ReduceText {
     text_ += "uint thread, tx, ty, block, part, row;\nbool row_inside;\n";
     if (constant("TY") > 1) {
       for (std::uint32_t i : reductions(0)) {
-        text_ += std::format("shared {} s{}[TX * TY];\n", glsl_type(accumulator(body_.instrs[i])), i);
-        if (is_arg(body_.instrs[i])) text_ += std::format("shared uint si{}[TX * TY];\n", i);
+        text_ += formatted("shared {} s{}[TX * TY];\n", glsl_type(accumulator(body_.instrs[i])), i);
+        if (is_arg(body_.instrs[i])) text_ += formatted("shared uint si{}[TX * TY];\n", i);
       }
     }
     if (parts_ > 1) text_ += "shared uint arrived;\n";
@@ -109,21 +109,21 @@ class ReduceText {
     std::vector<std::string> names(names_.begin() + kernel_.outer_rank, names_.end());
     if (width_ == 4) names.back() = "quad";
     text += writer_.split_index("i", inner_extents_, names, indent);
-    if (width_ == 4) text += std::format("{}uint {} = quad * 4u;\n", indent, names_.back());
+    if (width_ == 4) text += formatted("{}uint {} = quad * 4u;\n", indent, names_.back());
     std::copy(names_.begin() + kernel_.outer_rank, names_.end(), site.coords.begin() + kernel_.outer_rank);
-    for (std::uint32_t i : kept_) site.given[i] = {std::format("k{}[u]", i), width_};
+    for (std::uint32_t i : kept_) site.given[i] = {formatted("k{}[u]", i), width_};
     return site;
   }
 
   /// Opens a loop over this thread's points; `i` is the point, `u` the accumulator. Two braces.
   std::string open_loop(std::string_view begin, std::string_view end, std::int64_t unroll) const {
     if (keep_ > 0) {
-      return std::format(
+      return formatted(
           "  [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n    uint i = ty + u * TY;\n    if (i < {} && row_inside) "
           "{{\n",
           keep_, end);
     }
-    return std::format(
+    return formatted(
         "  for (uint base = {} + ty; base < {} && row_inside; base += {}u * TY) {{\n"
         "    [[unroll]] for (uint u = 0u; u < {}u; ++u) {{\n      uint i = base + u * TY;\n      if (i >= {}) "
         "continue;\n",
@@ -156,8 +156,8 @@ class ReduceText {
     for (std::uint32_t i : here) {
       const Instr::Kind kind = body_.instrs[i].kind;
       if (!wanted[i] || kind == Instr::Kind::Literal || kind == Instr::Kind::Index) continue;
-      declarations += std::format("  {} k{}[{}];\n", glsl_type(body_.instrs[i].dtype, width_), i, keep_);
-      text += std::format("{}k{}[u] = {};\n", site.indent, i, writer_.name(site, i));
+      declarations += formatted("  {} k{}[{}];\n", glsl_type(body_.instrs[i].dtype, width_), i, keep_);
+      text += formatted("{}k{}[u] = {};\n", site.indent, i, writer_.name(site, i));
       kept_.push_back(i);
     }
     return text;
@@ -187,24 +187,24 @@ class ReduceText {
     const bool is_float = type == DType::f32;
     switch (reduce.reduce) {
       case ReduceKind::Sum:
-        return std::format("{} += {};", target, value);
+        return formatted("{} += {};", target, value);
       case ReduceKind::Prod:
-        return std::format("{} *= {};", target, value);
+        return formatted("{} *= {};", target, value);
       case ReduceKind::Max:
-        return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_max" : "max", value);
+        return formatted("{0} = {1}({0}, {2});", target, is_float ? "ae_max" : "max", value);
       case ReduceKind::Min:
-        return std::format("{0} = {1}({0}, {2});", target, is_float ? "ae_min" : "min", value);
+        return formatted("{0} = {1}({0}, {2});", target, is_float ? "ae_min" : "min", value);
       default:
-        return std::format("if ({0}({3}, {4}, {1}, {2})) {{ {1} = {3}; {2} = {4}; }}",
-                           reduce.reduce == ReduceKind::ArgMax ? "ae_argmax_before" : "ae_argmin_before", target,
-                           target_index, value, value_index);
+        return formatted("if ({0}({3}, {4}, {1}, {2})) {{ {1} = {3}; {2} = {4}; }}",
+                         reduce.reduce == ReduceKind::ArgMax ? "ae_argmax_before" : "ae_argmin_before", target,
+                         target_index, value, value_index);
     }
   }
 
   void reduce_level(std::uint32_t level) {
     const std::vector<std::uint32_t> list = reductions(level);
     if (list.empty()) return;
-    text_ += std::format("  // level {}\n", level);
+    text_ += formatted("  // level {}\n", level);
     accumulate(list, level);
     fold_accumulators(list);
     combine_threads(list);
@@ -212,10 +212,10 @@ class ReduceText {
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
       const DType result = reduce.dtype;
-      std::string value = is_arg(reduce) ? std::format("ai{}", i) : std::format("a{}", i);
-      if (is_arg(reduce) || accumulator(reduce) != result) value = std::format("{}({})", glsl_type(result), value);
-      text_ += std::format("  {} r{} = {};\n", glsl_type(result), i, value);
-      outer_.given[i] = {std::format("r{}", i), 1};
+      std::string value = is_arg(reduce) ? formatted("ai{}", i) : formatted("a{}", i);
+      if (is_arg(reduce) || accumulator(reduce) != result) value = formatted("{}({})", glsl_type(result), value);
+      text_ += formatted("  {} r{} = {};\n", glsl_type(result), i, value);
+      outer_.given[i] = {formatted("r{}", i), 1};
     }
   }
 
@@ -226,8 +226,8 @@ class ReduceText {
     for (std::uint32_t i : list) arguments.push_back(body_.instrs[i].args[0]);
     hoist(arguments);
     const auto array = [&](std::string_view type, std::string_view name, std::uint32_t i, std::string_view value) {
-      text_ += std::format("  {0} {1}{2}[{3}];\n  [[unroll]] for (uint u = 0u; u < {3}u; ++u) {1}{2}[u] = {0}({4});\n",
-                           type, name, i, unroll_, value);
+      text_ += formatted("  {0} {1}{2}[{3}];\n  [[unroll]] for (uint u = 0u; u < {3}u; ++u) {1}{2}[u] = {0}({4});\n",
+                         type, name, i, unroll_, value);
     };
     bool any_flushed = false;
     for (std::uint32_t i : list) {
@@ -240,14 +240,14 @@ class ReduceText {
     }
     std::string begin = "0u", end = points_;
     if (parts_ > 1) {
-      text_ += std::format(
+      text_ += formatted(
           "  uint share = ({0} + PARTS - 1u) / PARTS;\n  uint begin = part * share;\n  uint end = min(begin + share, "
           "{0});\n",
           points_);
       begin = "begin";
       end = "end";
     }
-    if (any_flushed) text_ += std::format("  uint turns{} = 0u;\n", level);
+    if (any_flushed) text_ += formatted("  uint turns{} = 0u;\n", level);
 
     std::string loop = open_loop(begin, end, unroll_);
     const Site site = inner_site("      ", loop);
@@ -260,17 +260,17 @@ class ReduceText {
       const auto known = site.given.find(reduce.args[0]);
       const bool narrow = known != site.given.end() && known->second.width < width_;
       if (body_.instrs[reduce.args[0]].dtype != type || narrow)
-        value = std::format("{}({})", glsl_type(type, width_), value);
-      loop += std::format(
-          "      {}\n", combine(reduce, type, std::format("p{}[{}]", i, u), std::format("pi{}[{}]", i, u), value, "i"));
+        value = formatted("{}({})", glsl_type(type, width_), value);
+      loop += formatted("      {}\n",
+                        combine(reduce, type, formatted("p{}[{}]", i, u), formatted("pi{}[{}]", i, u), value, "i"));
     }
     loop += keep_values(site, arguments, level, text_);
     text_ += loop + "    }\n";
     if (any_flushed) {
-      text_ += std::format("    if ((++turns{} & 63u) == 0u) {{\n", level);
+      text_ += formatted("    if ((++turns{} & 63u) == 0u) {{\n", level);
       for (std::uint32_t i : list) {
         if (!flushed(body_.instrs[i])) continue;
-        text_ += std::format(
+        text_ += formatted(
             "      [[unroll]] for (uint u = 0u; u < {1}u; ++u) {{ t{0}[u] += p{0}[u]; p{0}[u] = {2}(0.0); }}\n", i,
             unroll_, glsl_type(DType::f32, width_));
       }
@@ -285,19 +285,19 @@ class ReduceText {
       const Instr& reduce = body_.instrs[i];
       const DType type = accumulator(reduce);
       if (flushed(reduce))
-        text_ += std::format("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
-      const std::string value = std::format("a{}", i), index = std::format("ai{}", i);
+        text_ += formatted("  [[unroll]] for (uint u = 0u; u < {1}u; ++u) p{0}[u] += t{0}[u];\n", i, unroll_);
+      const std::string value = formatted("a{}", i), index = formatted("ai{}", i);
       const auto lane_of = [&](std::int64_t u, int lane) {
-        return width_ == 1 ? std::format("p{}[{}]", i, u) : std::format("p{}[{}].{}", i, u, "xyzw"[lane]);
+        return width_ == 1 ? formatted("p{}[{}]", i, u) : formatted("p{}[{}].{}", i, u, "xyzw"[lane]);
       };
-      text_ += std::format("  {} {} = {};\n", glsl_type(type), value, lane_of(0, 0));
-      if (is_arg(reduce)) text_ += std::format("  uint {} = pi{}[0];\n", index, i);
+      text_ += formatted("  {} {} = {};\n", glsl_type(type), value, lane_of(0, 0));
+      if (is_arg(reduce)) text_ += formatted("  uint {} = pi{}[0];\n", index, i);
       for (std::int64_t n = 1; n < unroll_ * width_; ++n) {
         const std::int64_t u = n / width_;
-        text_ += "  " +
-                 combine(reduce, type, value, index, lane_of(u, static_cast<int>(n % width_)),
-                         std::format("pi{}[{}]", i, u)) +
-                 "\n";
+        text_ +=
+            "  " +
+            combine(reduce, type, value, index, lane_of(u, static_cast<int>(n % width_)), formatted("pi{}[{}]", i, u)) +
+            "\n";
       }
     }
   }
@@ -311,32 +311,32 @@ class ReduceText {
     while (step * step < ty) step *= 2;
     const std::int64_t stride = constant("COLUMNS") != 0 ? constant("TX") : 1;
     const auto put = [&](std::uint32_t i) {
-      std::string text = std::format("s{0}[thread] = a{0};", i);
-      if (is_arg(body_.instrs[i])) text += std::format(" si{0}[thread] = ai{0};", i);
+      std::string text = formatted("s{0}[thread] = a{0};", i);
+      if (is_arg(body_.instrs[i])) text += formatted(" si{0}[thread] = ai{0};", i);
       return text;
     };
     const auto take = [&](std::uint32_t i, std::string_view from) {
       const Instr& reduce = body_.instrs[i];
-      return combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i),
-                     std::format("s{}[{}]", i, from), std::format("si{}[{}]", i, from));
+      return combine(reduce, accumulator(reduce), formatted("a{}", i), formatted("ai{}", i),
+                     formatted("s{}[{}]", i, from), formatted("si{}[{}]", i, from));
     };
     for (std::uint32_t i : list) text_ += "  " + put(i) + "\n";
     text_ += "  barrier();\n";
     if (step < ty) {
-      text_ += std::format("  if (ty < {0}u) {{\n    for (uint j = thread + {1}u; j < thread + {2}u; j += {1}u) {{\n",
-                           step, step * stride, (ty - step) * stride + 1);
+      text_ += formatted("  if (ty < {0}u) {{\n    for (uint j = thread + {1}u; j < thread + {2}u; j += {1}u) {{\n",
+                         step, step * stride, (ty - step) * stride + 1);
       for (std::uint32_t i : list) text_ += "      " + take(i, "j") + "\n";
       text_ += "    }\n";
       for (std::uint32_t i : list) text_ += "    " + put(i) + "\n";
       text_ += "  }\n  barrier();\n";
     }
-    text_ += std::format("  {{\n    uint first = thread - ty * {}u;\n", stride);
+    text_ += formatted("  {{\n    uint first = thread - ty * {}u;\n", stride);
     for (std::uint32_t i : list) {
-      text_ += std::format("    a{0} = s{0}[first];\n", i);
-      if (is_arg(body_.instrs[i])) text_ += std::format("    ai{0} = si{0}[first];\n", i);
+      text_ += formatted("    a{0} = s{0}[first];\n", i);
+      if (is_arg(body_.instrs[i])) text_ += formatted("    ai{0} = si{0}[first];\n", i);
     }
-    text_ += std::format("    for (uint j = first + {0}u; j < first + {1}u; j += {0}u) {{\n", stride,
-                         std::min(step, ty) * stride);
+    text_ += formatted("    for (uint j = first + {0}u; j < first + {1}u; j += {0}u) {{\n", stride,
+                       std::min(step, ty) * stride);
     for (std::uint32_t i : list) text_ += "      " + take(i, "j") + "\n";
     text_ += "    }\n  }\n";
   }
@@ -347,17 +347,17 @@ class ReduceText {
     std::size_t words = 0;
     for (std::uint32_t i : list) words += is_arg(body_.instrs[i]) ? 2 : 1;
     const auto word = [&](std::string_view which, std::size_t k) {
-      return std::format("W[((block * PARTS + {}) * TX + tx) * {}u + {}u]", which, words, k);
+      return formatted("W[((block * PARTS + {}) * TX + tx) * {}u + {}u]", which, words, k);
     };
     const auto from_bits = [&](DType type, const std::string& text) {
-      return type == DType::f32 ? "uintBitsToFloat(" + text + ")" : std::format("{}({})", glsl_type(type), text);
+      return type == DType::f32 ? "uintBitsToFloat(" + text + ")" : formatted("{}({})", glsl_type(type), text);
     };
     text_ += "  if (ty == 0u) {\n";
     std::size_t k = 0;
     for (std::uint32_t i : list) {
       const bool is_float = accumulator(body_.instrs[i]) == DType::f32;
-      text_ += std::format("    {} = {}(a{});\n", word("part", k++), is_float ? "floatBitsToUint" : "uint", i);
-      if (is_arg(body_.instrs[i])) text_ += std::format("    {} = ai{};\n", word("part", k++), i);
+      text_ += formatted("    {} = {}(a{});\n", word("part", k++), is_float ? "floatBitsToUint" : "uint", i);
+      if (is_arg(body_.instrs[i])) text_ += formatted("    {} = ai{};\n", word("part", k++), i);
     }
     text_ +=
         "  }\n  memoryBarrierBuffer();\n  barrier();\n  if (thread == 0u) arrived = atomicAdd(C[block], 1u);\n  "
@@ -365,8 +365,8 @@ class ReduceText {
         "  if (arrived != PARTS - 1u) return;\n  memoryBarrierBuffer();\n";
     for (std::uint32_t i : list) {
       const Instr& reduce = body_.instrs[i];
-      text_ += std::format("  a{} = {};\n", i, identity(reduce, accumulator(reduce)));
-      if (is_arg(reduce)) text_ += std::format("  ai{} = 0xffffffffu;\n", i);
+      text_ += formatted("  a{} = {};\n", i, identity(reduce, accumulator(reduce)));
+      if (is_arg(reduce)) text_ += formatted("  ai{} = 0xffffffffu;\n", i);
     }
     text_ += "  for (uint j = ty; j < PARTS; j += TY) {\n";
     k = 0;
@@ -374,8 +374,8 @@ class ReduceText {
       const Instr& reduce = body_.instrs[i];
       const std::string value = from_bits(accumulator(reduce), word("j", k++));
       const std::string index = is_arg(reduce) ? word("j", k++) : "";
-      text_ += "    " +
-               combine(reduce, accumulator(reduce), std::format("a{}", i), std::format("ai{}", i), value, index) + "\n";
+      text_ +=
+          "    " + combine(reduce, accumulator(reduce), formatted("a{}", i), formatted("ai{}", i), value, index) + "\n";
     }
     text_ += "  }\n";
     combine_threads(list);

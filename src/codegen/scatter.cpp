@@ -1,7 +1,7 @@
 // Kernels behind scatter: sorting keys, and adding runs of equal keys to their destinations.
-#include <format>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "codegen/families.h"
 #include "ir/device_types.h"
 
@@ -78,7 +78,7 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
   // Where update (outer, item, column) lies: a lane and a place in it, or one number where the view is regular.
   const Access& view = call.views[1];
   const auto scaled = [&](std::string_view what, std::int64_t stride) {
-    return std::format("{} * {}", what, writer.number(stride));
+    return formatted("{} * {}", what, writer.number(stride));
   };
   std::string index = writer.number(view.offset / width);
   if (u[0] > 1) index += " + " + scaled("outer", view.strides[0] / width);
@@ -86,12 +86,11 @@ KernelSource generate_scatter_runs(KernelWriter& writer) {
     index += " + " + scaled("item", view.strides[2] / width);
   } else {
     const std::string count = writer.number(u[2]);
-    index += std::format(" + {} + {}", scaled(std::format("(item / {})", count), view.strides[1] / width),
-                         scaled(std::format("(item % {})", count), view.strides[2] / width));
+    index += formatted(" + {} + {}", scaled(formatted("(item / {})", count), view.strides[1] / width),
+                       scaled(formatted("(item % {})", count), view.strides[2] / width));
   }
   index += " + " + (width == 4 ? std::string("column") : scaled("column", view.strides[3]));
-  writer.add(
-      std::format("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", writer.input(1), index));
+  writer.add(formatted("T update(uint outer, uint item, uint column) {{ return {}[{}]; }}\n", writer.input(1), index));
   return writer.finish("scatter_runs");
 }
 

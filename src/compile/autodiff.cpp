@@ -1,11 +1,11 @@
 // Reverse-mode differentiation by appending nodes.
-#include <format>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/stages.h"
 #include "compile/training.h"
 #include "compile/widen.h"
@@ -18,8 +18,8 @@ namespace {
 
 std::string describe(const Node& node) {
   std::string text = node.op->name;
-  if (!node.name.empty()) text += std::format(" '{}'", node.name);
-  return std::format("{} ({})", text, node.line.to_string());
+  if (!node.name.empty()) text += formatted(" '{}'", node.name);
+  return formatted("{} ({})", text, node.line.to_string());
 }
 
 /// One run of the reverse sweep. A value is *active* if it depends on a `wrt` value; only active values get adjoints.
@@ -59,9 +59,9 @@ class Differentiator {
     if (!gradient || !active(value) || !is_float(graph_.type(value).dtype)) return;
     const Node& node = graph_.node(value.node);
     if (gradient.type() != graph_.type(value)) {
-      Error error(ErrorCode::Internal, std::format("[{}] gradient is {} but its value is {}",
-                                                   from ? graph_.node(*from).op->name : "gradients",
-                                                   gradient.type().to_string(), graph_.type(value).to_string()));
+      Error error(ErrorCode::Internal,
+                  formatted("[{}] gradient is {} but its value is {}", from ? graph_.node(*from).op->name : "gradients",
+                            gradient.type().to_string(), graph_.type(value).to_string()));
       throw error.context(describe(from ? graph_.node(*from) : node));
     }
     if (from) reached_from_.try_emplace(value.node, *from);
@@ -139,8 +139,8 @@ class Differentiator {
     std::string text = "loss";
     for (auto step = path.rbegin(); step != path.rend(); ++step) text += " <- " + *step;
     Error error(ErrorCode::InvalidArgument,
-                std::format("[{}] is not differentiable, and a gradient has to pass through it", node.op->name));
-    throw error.context(describe(node)).context(std::format("path {}", text));
+                formatted("[{}] is not differentiable, and a gradient has to pass through it", node.op->name));
+    throw error.context(describe(node)).context(formatted("path {}", text));
   }
 
   Node node_copy(NodeId id) const {
@@ -177,7 +177,7 @@ std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const 
     fail(ErrorCode::InvalidArgument, "[gradients] the loss is not a value of this graph");
   if (loss.shape().rank() != 0 || !is_float(loss.dtype())) {
     Error error(ErrorCode::ShapeMismatch,
-                std::format("[gradients] the loss must be a float scalar (rank 0), found {}", loss.type().to_string()));
+                formatted("[gradients] the loss must be a float scalar (rank 0), found {}", loss.type().to_string()));
     throw error.context(describe(loss.node()));
   }
   for (const Value& value : wrt) {
@@ -186,7 +186,7 @@ std::vector<Value> reaching_gradients(Graph& graph, Value loss, std::span<const 
     }
     if (!is_float(value.dtype())) {
       Error error(ErrorCode::DTypeMismatch,
-                  std::format("[gradients] only float values have gradients, found {}", value.type().to_string()));
+                  formatted("[gradients] only float values have gradients, found {}", value.type().to_string()));
       throw error.context(describe(value.node()));
     }
   }

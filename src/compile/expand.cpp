@@ -1,7 +1,7 @@
 // Composites become primitives.
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/stages.h"
 #include "compile/widen.h"
 #include "ir/op.h"
@@ -60,8 +60,8 @@ std::shared_ptr<Graph> expand_once(const Graph& graph) {
     for (std::size_t r = 0; r < results.size(); ++r) {
       if (is_half(node.results[r].dtype)) results[r] = cast_value(context, results[r], node.results[r].dtype);
       if (results[r].type() != node.results[r]) {
-        Error error(ErrorCode::Internal, std::format("[{}] expands to {} instead of {}", node.op->name,
-                                                     results[r].type().to_string(), node.results[r].to_string()));
+        Error error(ErrorCode::Internal, formatted("[{}] expands to {} instead of {}", node.op->name,
+                                                   results[r].type().to_string(), node.results[r].to_string()));
         throw error.context("the call at " + node.line.to_string());
       }
     }

@@ -1,10 +1,10 @@
 #include "compile/kernel_builder.h"
 
 #include <algorithm>
-#include <format>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/half.h"
 #include "compile/kernel_simplify.h"
 #include "ir/access.h"
@@ -800,7 +800,8 @@ struct Builder {
       fail(ErrorCode::Unsupported, "[{}] its kernel has no form for {} operands", node.op->name, dtype_name(operand.dtype));
     }
     if (kernel.operands.size() > state.caps.max_storage_buffers) {
-      give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers));
+      give_up(formatted("{} operands, and max_storage_buffers is {}", kernel.operands.size(),
+                        state.caps.max_storage_buffers));
     }
   }
 
@@ -858,7 +859,9 @@ struct Builder {
       }
     }
     if (kernel.operands.size() > state.caps.max_storage_buffers) {
-      give_up(std::format("{} operands, and max_storage_buffers is {}", kernel.operands.size(), state.caps.max_storage_buffers), widest);
+      give_up(formatted("{} operands, and max_storage_buffers is {}", kernel.operands.size(),
+                        state.caps.max_storage_buffers),
+              widest);
     }
     kernel.space = std::move(extents);
     merge_dimensions(kernel);

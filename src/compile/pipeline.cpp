@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <format>
 #include <map>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/names.h"
 #include "codegen/codegen.h"
 #include "compile/reserved.h"
@@ -109,7 +109,7 @@ void run_codegen(Compilation& c) {
     c.plan.kernels.push_back({.source = std::move(source),
                               .local = step.spec.local,
                               .shared_bytes = step.spec.shared_bytes,
-                              .name = std::format("{} {}", step.spec.family, step.spec.variant)});
+                              .name = formatted("{} {}", step.spec.family, step.spec.variant)});
   }
 }
 
@@ -139,7 +139,7 @@ Compilation run_stages(const Graph& graph, const PipelineOptions& options, const
       stage.run(c);
       if (is_graph_stage(stage.name)) verify(*c.graph, stage.name);
     } catch (Error& error) {
-      throw error.context(std::format("compiler stage '{}'", stage.name));
+      throw error.context(formatted("compiler stage '{}'", stage.name));
     }
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     c.plan.times.push_back({std::string(stage.name), time.count()});
@@ -172,11 +172,11 @@ std::string dump_stage(const Graph& graph, const PipelineOptions& options, const
   }
   if (stage == "select") {
     for (const auto& [kernel, spec] : c.selected) {
-      text += std::format("{} {}: {} workgroups of {}x{}x{}\n", spec.family, spec.variant, spec.workgroups,
-                          spec.local[0], spec.local[1], spec.local[2]);
+      text += formatted("{} {}: {} workgroups of {}x{}x{}\n", spec.family, spec.variant, spec.workgroups, spec.local[0],
+                        spec.local[1], spec.local[2]);
       text += print_kernel(kernel, *c.graph);
     }
-    for (const std::string& note : c.plan.notes) text += std::format("note: {}\n", note);
+    for (const std::string& note : c.plan.notes) text += formatted("note: {}\n", note);
     return text;
   }
   return print_plan(c.plan);

@@ -4,11 +4,11 @@
 // and a simulation that keeps, for every byte of every buffer, which value of the graph it holds, and runs the recorded
 // segments in every kind of legal order: a read that does not find its value is a fault, whatever the cause.
 #include <algorithm>
-#include <format>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "base/format.h"
 #include "compile/stages.h"
 #include "ir/device_types.h"
 #include "ir/leaf.h"
@@ -117,7 +117,7 @@ class Checker {
 
   template <class... Args>
   void found(std::format_string<Args...> format, Args&&... args) {
-    findings_.push_back(std::format(format, std::forward<Args>(args)...));
+    findings_.push_back(formatted(format, std::forward<Args>(args)...));
   }
 
   // ---- form
@@ -140,8 +140,8 @@ class Checker {
 
   std::string name(std::size_t step) const {
     const PlanStep& s = plan_.steps[step];
-    return s.kind == PlanStep::Kind::Copy ? std::format("step {} (copy)", step)
-                                          : std::format("step {} ({} {})", step, s.spec.family, s.spec.variant);
+    return s.kind == PlanStep::Kind::Copy ? formatted("step {} (copy)", step)
+                                          : formatted("step {} ({} {})", step, s.spec.family, s.spec.variant);
   }
 
   void form() {

@@ -1,8 +1,8 @@
 // print_plan: a finished plan as text, for people. Deterministic: nothing that was measured is in it.
 #include <algorithm>
-#include <format>
 #include <map>
 
+#include "base/format.h"
 #include "compile/pipeline.h"
 #include "compile/plan.h"
 
@@ -56,7 +56,7 @@ class Printer {
  private:
   template <class... Args>
   void line(std::format_string<Args...> format, Args&&... args) {
-    text_ += std::format(format, std::forward<Args>(args)...);
+    text_ += formatted(format, std::forward<Args>(args)...);
     text_ += '\n';
   }
 
@@ -110,11 +110,11 @@ class Printer {
     const Placement& p = plan_.placements.at(operand.placement);
     const std::string_view access = operand.read && operand.written ? "rw" : operand.written ? "w " : "r ";
     const std::string place = in_arena(p)
-                                  ? std::format("{} {} +{}", home_name(p.home), p.arena, p.offset + operand.offset)
-                              : operand.offset > 0 ? std::format("{} +{}", home_name(p.home), operand.offset)
+                                  ? formatted("{} {} +{}", home_name(p.home), p.arena, p.offset + operand.offset)
+                              : operand.offset > 0 ? formatted("{} +{}", home_name(p.home), operand.offset)
                                                    : std::string(home_name(p.home));
     line("      {} {:<24} {:<24} {:>12} B  {}{}", access, p.name, p.type.to_string(), operand.bytes, place,
-         p.part > 0 ? std::format(" part {}", p.part) : "");
+         p.part > 0 ? formatted(" part {}", p.part) : "");
   }
 
   /// One row per placement; a column stands for one or more barrier groups, '#' where the memory is live.
@@ -144,7 +144,7 @@ class Printer {
     for (const Placement& p : plan_.placements) {
       if (!in_arena(p) && p.home != Home::Counters)
         line("  {:<10} {:<24} {:<24} {:>12} B{}", home_name(p.home), p.name, p.type.to_string(), p.bytes,
-             p.part > 0 ? std::format("  part {}", p.part) : "");
+             p.part > 0 ? formatted("  part {}", p.part) : "");
     }
     for (const auto& [name, index] : plan_.outputs) {
       if (plan_.placements.at(index).name != name) line("  output '{}' is '{}'", name, plan_.placements[index].name);
@@ -157,8 +157,8 @@ class Printer {
     line("  transient, logical   {:>14} B", m.logical_bytes);
     line("  arenas, physical     {:>14} B{}", m.arena_bytes,
          m.logical_bytes == 0 ? ""
-                              : std::format("  ({:.1f} %)", 100.0 * static_cast<double>(m.arena_bytes) /
-                                                                static_cast<double>(m.logical_bytes)));
+                              : formatted("  ({:.1f} %)", 100.0 * static_cast<double>(m.arena_bytes) /
+                                                              static_cast<double>(m.logical_bytes)));
     line("  largest workspace    {:>14} B (in the arenas)", m.workspace_bytes);
     line("  pinned               {:>14} B", m.pinned_bytes);
     line("  counters             {:>14} B", plan_.counters * 4);

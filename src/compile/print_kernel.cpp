@@ -1,6 +1,6 @@
 // Fused kernels as text, for `aeshna dump --stage fuse`.
-#include <format>
 
+#include "base/format.h"
 #include "compile/stages.h"
 #include "ir/op.h"
 
@@ -10,23 +10,24 @@ namespace {
 
 std::string list(std::span<const std::int64_t> values) {
   std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) text += std::format("{}{}", i == 0 ? "" : ", ", values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) text += formatted("{}{}", i == 0 ? "" : ", ", values[i]);
   return text + "]";
 }
 
 std::string access(const Access& a) {
   std::string text = list(a.strides);
-  if (a.offset != 0) text += std::format(" + {}", a.offset);
-  for (const Access::Dynamic& dynamic : a.dynamic) text += std::format(" + {} * (index < {})", dynamic.stride, dynamic.extent);
+  if (a.offset != 0) text += formatted(" + {}", a.offset);
+  for (const Access::Dynamic& dynamic : a.dynamic)
+    text += formatted(" + {} * (index < {})", dynamic.stride, dynamic.extent);
   for (const Access::Guard& guard : a.guards) {
-    text += std::format(" if {} <= ", guard.low);
+    text += formatted(" if {} <= ", guard.low);
     for (std::size_t i = 0; i < guard.terms.size(); ++i) {
       const auto& [dim, coefficient] = guard.terms[i];
-      text += std::format("{}{}x{}", i == 0 ? "" : " + ", coefficient == 1 ? "" : std::format("{} ", coefficient), dim);
+      text += formatted("{}{}x{}", i == 0 ? "" : " + ", coefficient == 1 ? "" : formatted("{} ", coefficient), dim);
     }
-    text += std::format(" < {}", guard.high);
+    text += formatted(" < {}", guard.high);
   }
-  if (!a.guards.empty() || !a.dynamic.empty()) text += std::format(" else {}", a.fill);
+  if (!a.guards.empty() || !a.dynamic.empty()) text += formatted(" else {}", a.fill);
   return text;
 }
 
@@ -38,19 +39,19 @@ std::string_view reduce_name(ReduceKind kind) {
 std::string instruction(const Instr& i) {
   switch (i.kind) {
     case Instr::Kind::Load:
-      return std::format("load @{} {}", i.operand, access(i.access));
+      return formatted("load @{} {}", i.operand, access(i.access));
     case Instr::Kind::Literal:
-      return std::format("{}", i.literal);
+      return formatted("{}", i.literal);
     case Instr::Kind::Index:
-      return std::format("index x{}", i.dim);
+      return formatted("index x{}", i.dim);
     case Instr::Kind::Op:
-      return i.rounding == DType::f32 ? i.op->name : std::format("{} to {}", i.op->name, dtype_name(i.rounding));
+      return i.rounding == DType::f32 ? i.op->name : formatted("{} to {}", i.op->name, dtype_name(i.rounding));
     case Instr::Kind::Reduce:
-      return std::format("reduce {}", reduce_name(i.reduce));
+      return formatted("reduce {}", reduce_name(i.reduce));
     case Instr::Kind::Product:
       return "product";
     case Instr::Kind::Random:
-      return std::format("random stream {}", i.literal);
+      return formatted("random stream {}", i.literal);
   }
   return "?";
 }
@@ -58,13 +59,13 @@ std::string instruction(const Instr& i) {
 std::string body(std::string_view name, const Body& b) {
   std::string text;
   for (std::size_t i = 0; i < b.instrs.size(); ++i) {
-    text += std::format("  {}{} = {}", name, i, instruction(b.instrs[i]));
-    for (const std::uint32_t arg : b.instrs[i].args) text += std::format(" {}{}", name, arg);
-    text += std::format(" : {}\n", dtype_name(b.instrs[i].dtype));
+    text += formatted("  {}{} = {}", name, i, instruction(b.instrs[i]));
+    for (const std::uint32_t arg : b.instrs[i].args) text += formatted(" {}{}", name, arg);
+    text += formatted(" : {}\n", dtype_name(b.instrs[i].dtype));
   }
   for (const Store& store : b.stores) {
-    text += std::format("  store @{} {} = {}{}{}\n", store.operand, access(store.access), name, store.value,
-                        store.outer ? " (outer)" : "");
+    text += formatted("  store @{} {} = {}{}{}\n", store.operand, access(store.access), name, store.value,
+                      store.outer ? " (outer)" : "");
   }
   return text;
 }
@@ -74,31 +75,31 @@ std::string body(std::string_view name, const Body& b) {
 std::string print_kernel(const FusedKernel& kernel, const Graph& graph) {
   constexpr std::string_view kKinds[] = {"pointwise", "reduction", "matmul", "template"};
   constexpr std::string_view kSegments[] = {"forward", "backward", "update"};
-  std::string text = std::format("{} {} over {}", kSegments[static_cast<std::size_t>(kernel.segment)],
-                                 kKinds[static_cast<std::size_t>(kernel.kind)], list(kernel.space));
-  if (kernel.kind == FusedKernel::Kind::Reduction) text += std::format(", outer {}", kernel.outer_rank);
+  std::string text = formatted("{} {} over {}", kSegments[static_cast<std::size_t>(kernel.segment)],
+                               kKinds[static_cast<std::size_t>(kernel.kind)], list(kernel.space));
+  if (kernel.kind == FusedKernel::Kind::Reduction) text += formatted(", outer {}", kernel.outer_rank);
   if (kernel.kind == FusedKernel::Kind::Matmul) {
-    text += std::format(", {} row and {} column dimensions, k {}", kernel.row_rank, kernel.column_rank, kernel.k);
+    text += formatted(", {} row and {} column dimensions, k {}", kernel.row_rank, kernel.column_rank, kernel.k);
     if (!kernel.a.k.empty()) text += " = " + list(kernel.a.k) + " of a";
     if (!kernel.b.k.empty()) text += " = " + list(kernel.b.k) + " of b";
   }
   text += "\n  nodes";
-  for (const NodeId id : kernel.nodes) text += std::format(" %{}={}", id, graph.node(id).op->name);
+  for (const NodeId id : kernel.nodes) text += formatted(" %{}={}", id, graph.node(id).op->name);
   text += "\n";
   for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
     const KernelOperand& operand = kernel.operands[i];
     const Node& node = graph.node(operand.value.node);
-    text += std::format("  @{} {} %{}.{}{}: {} x {}", i, operand.written ? "out" : "in", operand.value.node,
-                        operand.value.result, node.name.empty() ? "" : " '" + node.name + "'",
-                        dtype_name(operand.dtype), operand.elements);
-    if (operand.in_place_of) text += std::format(", in place of @{}", *operand.in_place_of);
+    text += formatted("  @{} {} %{}.{}{}: {} x {}", i, operand.written ? "out" : "in", operand.value.node,
+                      operand.value.result, node.name.empty() ? "" : " '" + node.name + "'", dtype_name(operand.dtype),
+                      operand.elements);
+    if (operand.in_place_of) text += formatted(", in place of @{}", *operand.in_place_of);
     text += "\n";
   }
   for (std::size_t i = 0; i < kernel.call.views.size(); ++i) {
     if (kernel.call.input_operands[i] == TemplateCall::kUnbound) {
-      text += std::format("  input {} is updated in place\n", i);
+      text += formatted("  input {} is updated in place\n", i);
     } else {
-      text += std::format("  input {} = @{} {}\n", i, kernel.call.input_operands[i], access(kernel.call.views[i]));
+      text += formatted("  input {} = @{} {}\n", i, kernel.call.input_operands[i], access(kernel.call.views[i]));
     }
   }
   return text + body("a", kernel.a) + body("b", kernel.b) + body("v", kernel.body);

@@ -10,7 +10,6 @@
 // first writer to its last reader in the linear numbering of groups, and no more than that is needed. A leaf that is
 // assigned in an early segment and whose old value is read in a later one is saved first.
 #include <algorithm>
-#include <format>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -18,6 +17,7 @@
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/memory_plan.h"
 #include "compile/stages.h"
 #include "ir/device_types.h"
@@ -194,8 +194,8 @@ class Scheduler {
 
   std::string describe(std::uint32_t index) const {
     const Item& item = items_[index];
-    if (item.kind == PlanStep::Kind::Copy) return std::format("the copy of '{}'", cells_[item.accesses[0].cell].name);
-    return std::format("the kernel that writes '{}'", [&] {
+    if (item.kind == PlanStep::Kind::Copy) return formatted("the copy of '{}'", cells_[item.accesses[0].cell].name);
+    return formatted("the kernel that writes '{}'", [&] {
       for (const Access& a : item.accesses) {
         if (a.written) return cells_[a.cell].name;
       }
@@ -309,8 +309,8 @@ class Scheduler {
       }
       std::erase_if(readers, late);
       plan_.notes.push_back(
-          std::format("'{}' is assigned in an earlier segment than its last reader's: its old value is kept in a copy",
-                      cells_[leaf].name));
+          formatted("'{}' is assigned in an earlier segment than its last reader's: its old value is kept in a copy",
+                    cells_[leaf].name));
     }
   }
 
@@ -320,7 +320,7 @@ class Scheduler {
     std::uint32_t value = cell_of(assign.inputs[1]);
     const std::string obstacle = try_in_place(assign, leaf, value);
     if (obstacle.empty()) return;
-    plan_.notes.push_back(std::format("'{}' is updated by a copy, not in place: {}", cells_[leaf].name, obstacle));
+    plan_.notes.push_back(formatted("'{}' is updated by a copy, not in place: {}", cells_[leaf].name, obstacle));
     if (const auto saved = saved_sources_.find(value); saved != saved_sources_.end()) value = saved->second;
     const std::uint32_t renewed = new_cell(cells_[leaf].name, cells_[leaf].type);
     cells_[renewed].placement = cells_[leaf].placement;
@@ -341,7 +341,7 @@ class Scheduler {
   std::string try_in_place(const Node& assign, std::uint32_t leaf, std::uint32_t value) {
     if (is_leaf(assign.inputs[1])) return "the new value is a leaf";
     if (cells_[value].placement != kNone)
-      return std::format("the new value is already written over '{}'", plan_.placements[cells_[value].placement].name);
+      return formatted("the new value is already written over '{}'", plan_.placements[cells_[value].placement].name);
     for (const Use& writer : cells_[value].writers) {
       if (segment_of(writer) != assign.segment) return "the new value is computed in an earlier segment";
       if (items_[writer.item].initial) continue;
@@ -358,7 +358,7 @@ class Scheduler {
     std::vector<std::uint32_t> added;  // sources of new edges, in order
     const auto give_up = [&](std::uint32_t reader) {
       for (auto from = added.rbegin(); from != added.rend(); ++from) remove_last_edge(*from);
-      return std::format("{} needs the new value and the old one", describe(reader));
+      return formatted("{} needs the new value and the old one", describe(reader));
     };
     for (const Use& writer : cells_[value].writers) {
       for (const Use& reader : cells_[leaf].readers) {

@@ -1,8 +1,8 @@
 // select: each fused kernel becomes one KernelSpec, chosen with its geometry as one value. Kernels whose operands exceed what one
 // descriptor covers, or lie in several buffers, are cut by rows first (split_rows.cpp).
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/stages.h"
 #include "ir/op.h"
 
@@ -15,7 +15,8 @@ KernelSpec choose(const FusedKernel& kernel, const Caps& caps, std::vector<std::
   std::string reasons;
   for (Candidate& candidate : anchor.lower(kernel, caps)) {
     if (candidate.rejected.empty()) {
-      if (!reasons.empty()) notes.push_back(std::format("{}: chose {}; rejected {}", anchor.name, candidate.spec.variant, reasons));
+      if (!reasons.empty())
+        notes.push_back(formatted("{}: chose {}; rejected {}", anchor.name, candidate.spec.variant, reasons));
       return std::move(candidate.spec);
     }
     if (!reasons.empty()) reasons += "; ";

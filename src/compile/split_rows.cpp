@@ -5,7 +5,6 @@
 // a cut: the kernel is cut there. A gather from such an operand sees it through several windows, each an operand of its own, and so
 // does a kernel that sees parts far from each other.
 #include <algorithm>
-#include <format>
 #include <limits>
 #include <map>
 #include <numeric>

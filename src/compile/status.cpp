@@ -1,9 +1,9 @@
 // Check sinks become one status word, and the placeholders of training.cpp become "no check has failed".
-#include <format>
 #include <optional>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/reserved.h"
 #include "compile/stages.h"
 #include "ir/leaf.h"
@@ -112,7 +112,7 @@ std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>
     if (node.op->name == "check") {
       AESHNA_CHECK(!done);  // `ok` depends on every check
       const std::string& what = node.attrs.get<std::string>("what");
-      checks.push_back(std::format("{} ({})", what, node.line.to_string()));
+      checks.push_back(formatted("{} ({})", what, node.line.to_string()));
       status.add({rebuild.mapped(node.inputs[0]), parse_code(node.attrs.get<std::string>("code")), node.segment});
       rebuild.drop(id);
     } else if (is_input(node) && node.name == reserved::micro_ok) {

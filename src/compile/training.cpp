@@ -2,10 +2,10 @@
 #include "compile/training.h"
 
 #include <cmath>
-#include <format>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/names.h"
 #include "compile/reserved.h"
 #include "compile/stages.h"
@@ -77,7 +77,7 @@ void check_reserved(const Graph& graph) {
     if (is_state(node) && (node.name == "aeshna.seed" || (node.name == reserved::step && node.results[0] == counter))) continue;
     Error error(
         ErrorCode::InvalidArgument,
-        std::format("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));
+        formatted("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));
     throw error.context("the call at " + node.line.to_string());
   }
 }
@@ -162,7 +162,7 @@ const Graph::Output& find_loss(const Graph& graph, std::string_view name) {
       if (type.shape.rank() == 0 && is_float(type.dtype)) return output;
       Error error(
           ErrorCode::ShapeMismatch,
-          std::format("[training] the loss '{}' must be a float scalar (rank 0), found {}", name, type.to_string()));
+          formatted("[training] the loss '{}' must be a float scalar (rank 0), found {}", name, type.to_string()));
       throw error.context("the call at " + output.line.to_string());
     }
     if (type.shape.rank() == 0 && is_float(type.dtype)) scalars.push_back(&output);
@@ -174,7 +174,7 @@ const Graph::Output& find_loss(const Graph& graph, std::string_view name) {
     fail(ErrorCode::InvalidArgument, "[training] the graph has no loss: none of its outputs is a float scalar");
   }
   std::string list;
-  for (const Graph::Output* output : scalars) list += std::format("{}'{}'", list.empty() ? "" : ", ", output->name);
+  for (const Graph::Output* output : scalars) list += formatted("{}'{}'", list.empty() ? "" : ", ", output->name);
   fail(ErrorCode::InvalidArgument, "[training] several outputs could be the loss ({}); name one", list);
 }
 
@@ -208,7 +208,7 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   {
     const Node like = loss.node();
     AppendScope scope(graph, like.segment, like, loss.id().node);
-    append_check(graph, logical_not(is_finite(loss)), "non_finite", std::format("loss '{}'", loss_output.name),
+    append_check(graph, logical_not(is_finite(loss)), "non_finite", formatted("loss '{}'", loss_output.name),
                  loss_output.line);
   }
 
@@ -232,7 +232,7 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   }
   if (trained.empty()) {
     Error error(ErrorCode::InvalidArgument,
-                std::format("[training] the loss '{}' depends on no trainable parameter", loss_output.name));
+                formatted("[training] the loss '{}' depends on no trainable parameter", loss_output.name));
     throw error.context("the call at " + loss_output.line.to_string());
   }
   if (accumulating) {

@@ -1,11 +1,11 @@
 #include "gpu/launch.h"
 
 #include <algorithm>
-#include <format>
 #include <limits>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "gpu/limits.h"
 #include "ir/device_types.h"
 
@@ -65,7 +65,7 @@ void check_launch(const KernelSpec& spec, std::uint32_t push_bytes, std::uint32_
   if (spec.fused) {
     for (std::size_t i = 0; i < spec.fused->operands.size(); ++i) {
       const KernelOperand& operand = spec.fused->operands[i];
-      range(std::format("operand {}", i), device_bytes(operand.dtype, operand.elements));
+      range(formatted("operand {}", i), device_bytes(operand.dtype, operand.elements));
     }
   }
   range("workspace", spec.workspace_bytes);

@@ -1,8 +1,7 @@
 #include "gpu/limits.h"
 
-#include <format>
-
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna::gpu {
 namespace {
@@ -31,7 +30,7 @@ struct CommandChecker {
            kernel.push_bytes, c.push.size() * 4);
     for (std::size_t i = 0; i < c.operands.size(); ++i) {
       const BufferRange& range = c.operands[i];
-      const std::string what = std::format("operand {}", i);
+      const std::string what = formatted("operand {}", i);
       in_buffer(range, what);
       if (range.bytes > 0 && range.offset % caps.storage_alignment != 0)
         fail(ErrorCode::InvalidArgument, "{}: offset {} of {} is no multiple of storage_alignment = {}", where,
@@ -104,7 +103,7 @@ void check_buffer(std::uint64_t bytes, MemoryKind kind, std::string_view name, c
 
 void check_commands(std::span<const Command> commands, std::string_view list, const Caps& caps) {
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    std::string where = std::format("list {}: command {} ({}", list, i, command_name(commands[i]));
+    std::string where = formatted("list {}: command {} ({}", list, i, command_name(commands[i]));
     if (const auto* dispatch = std::get_if<DispatchCommand>(&commands[i]); dispatch && !dispatch->label.empty())
       where += " " + dispatch->label;
     where += ")";

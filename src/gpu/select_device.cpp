@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <format>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna::gpu {
 namespace {
@@ -107,8 +107,8 @@ const char* kind_name(DeviceInfo::Kind kind) {
 }
 
 std::string describe(const DeviceInfo& info) {
-  std::string text = std::format("{}: {} ({}, {:.1f} GiB, Vulkan {}", info.index, info.name, kind_name(info.kind),
-                                 static_cast<double>(info.memory_bytes) / (1ull << 30), info.api_version);
+  std::string text = formatted("{}: {} ({}, {:.1f} GiB, Vulkan {}", info.index, info.name, kind_name(info.kind),
+                               static_cast<double>(info.memory_bytes) / (1ull << 30), info.api_version);
   if (!info.driver.empty()) text += ", " + info.driver;
   if (!info.uuid.empty()) text += ", uuid " + info.uuid;
   text += ")";

@@ -1,10 +1,9 @@
 #include "io/idx.h"
 
-#include <format>
-
 #include "base/byte_reader.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna {
 namespace {
@@ -22,13 +21,13 @@ IdxArray parse_idx(std::span<const std::byte> bytes, int rank, std::string name)
   const std::uint32_t magic = reader.u32_big("IDX magic number");
   const auto type = static_cast<std::uint8_t>(magic >> 8);
   if (magic >> 16 != 0 || !is_idx_type(type))
-    reader.corrupt(std::format("not an IDX file (magic number {:#010x})", magic));
+    reader.corrupt(formatted("not an IDX file (magic number {:#010x})", magic));
   if (type != kUnsignedByte) {
     fail(ErrorCode::Unsupported, "{}: IDX element type {:#04x}; only unsigned bytes (0x08) are read", reader.name(),
          type);
   }
   const int found_rank = static_cast<int>(magic & 0xff);
-  if (found_rank != rank) reader.corrupt(std::format("expected an array of rank {}, found rank {}", rank, found_rank));
+  if (found_rank != rank) reader.corrupt(formatted("expected an array of rank {}, found rank {}", rank, found_rank));
 
   std::vector<std::int64_t> dims;
   std::uint64_t elements = 1;
@@ -41,7 +40,7 @@ IdxArray parse_idx(std::span<const std::byte> bytes, int rank, std::string name)
   }
   if (overflow || elements != reader.remaining()) {
     reader.corrupt(
-        std::format("the header announces {} bytes, {} follow it", Shape(dims).to_string(), reader.remaining()));
+        formatted("the header announces {} bytes, {} follow it", Shape(dims).to_string(), reader.remaining()));
   }
   const auto data = reader.take(elements, "IDX elements");
   IdxArray array{Shape(dims), {}};

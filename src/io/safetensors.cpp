@@ -13,6 +13,7 @@
 #include "base/byte_reader.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna {
 namespace {
@@ -78,11 +79,11 @@ class HeaderCheck final : public nlohmann::json_sax<Json> {
   bool start_array(std::size_t) override { return open(); }
   bool end_array() override { return close(); }
   bool key(std::string& name) override {
-    if (!keys_.back().insert(name).second) corrupt(file_, std::format("duplicate key '{}' in the header", name));
+    if (!keys_.back().insert(name).second) corrupt(file_, formatted("duplicate key '{}' in the header", name));
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const Json::exception& e) override {
-    corrupt(file_, std::format("header is no JSON: {}", e.what()));
+    corrupt(file_, formatted("header is no JSON: {}", e.what()));
   }
 
  private:
@@ -106,7 +107,7 @@ Json parse_header(std::string_view text, const std::string& file) {
   try {
     header = Json::parse(text);
   } catch (const Json::exception& e) {
-    corrupt(file, std::format("header is no JSON: {}", e.what()));
+    corrupt(file, formatted("header is no JSON: {}", e.what()));
   }
   if (!header.is_object()) corrupt(file, "header is no JSON object");
   return header;
@@ -117,11 +118,11 @@ std::vector<std::int64_t> integers(const Json& tensor, const char* key, const st
                                    const std::string& name) {
   const auto found = tensor.find(key);
   if (found == tensor.end() || !found->is_array())
-    corrupt(file, std::format("tensor '{}' has no array \"{}\"", name, key));
+    corrupt(file, formatted("tensor '{}' has no array \"{}\"", name, key));
   std::vector<std::int64_t> values;
   for (const Json& value : *found) {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
-      corrupt(file, std::format("tensor '{}': \"{}\" holds {}, which is no size", name, key, value.dump()));
+      corrupt(file, formatted("tensor '{}': \"{}\" holds {}, which is no size", name, key, value.dump()));
     }
     values.push_back(value.get<std::int64_t>());
   }
@@ -129,15 +130,15 @@ std::vector<std::int64_t> integers(const Json& tensor, const char* key, const st
 }
 
 SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const std::string& file) {
-  if (!tensor.is_object()) corrupt(file, std::format("tensor '{}' is no JSON object", name));
+  if (!tensor.is_object()) corrupt(file, formatted("tensor '{}' is no JSON object", name));
   for (const auto& item : tensor.items()) {
     if (item.key() != "dtype" && item.key() != "shape" && item.key() != "data_offsets") {
-      corrupt(file, std::format("tensor '{}' has the unknown key '{}'", name, item.key()));
+      corrupt(file, formatted("tensor '{}' has the unknown key '{}'", name, item.key()));
     }
   }
   const auto dtype_text = tensor.find("dtype");
   if (dtype_text == tensor.end() || !dtype_text->is_string())
-    corrupt(file, std::format("tensor '{}' has no dtype", name));
+    corrupt(file, formatted("tensor '{}' has no dtype", name));
   const std::string text = dtype_text->get<std::string>();
   const std::optional<DType> dtype = dtype_of(text);
   if (!dtype) fail(ErrorCode::Unsupported, "{}: tensor '{}' has the unknown dtype '{}'", file, name, text);
@@ -146,7 +147,7 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
   entry.name = name;
   const std::vector<std::int64_t> dims = integers(tensor, "shape", file, name);
   const std::vector<std::int64_t> offsets = integers(tensor, "data_offsets", file, name);
-  if (offsets.size() != 2) corrupt(file, std::format("tensor '{}' has {} data offsets, not 2", name, offsets.size()));
+  if (offsets.size() != 2) corrupt(file, formatted("tensor '{}' has {} data offsets, not 2", name, offsets.size()));
   entry.begin = static_cast<std::uint64_t>(offsets[0]);
   entry.end = static_cast<std::uint64_t>(offsets[1]);
   if (dims.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
@@ -159,11 +160,11 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
     entry.type = {*dtype, Shape(std::span<const std::int64_t>(dims))};
     (void)entry.type.shape.elements();
   } catch (const Error&) {
-    corrupt(file, std::format("tensor '{}': the size of its shape overflows", name));
+    corrupt(file, formatted("tensor '{}': the size of its shape overflows", name));
   }
   if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-    corrupt(file, std::format("tensor '{}' of type {} needs {} bytes, but its offsets are [{}, {})", name,
-                              entry.type.to_string(), bytes, entry.begin, entry.end));
+    corrupt(file, formatted("tensor '{}' of type {} needs {} bytes, but its offsets are [{}, {})", name,
+                            entry.type.to_string(), bytes, entry.begin, entry.end));
   }
   return entry;
 }
@@ -204,9 +205,8 @@ void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t fil
   ByteReader reader(prefix, name_);
   const std::uint64_t length = reader.u64("header length");
   if (length > kMaxHeader)
-    corrupt(name_, std::format("header length {} is above the bound of {} bytes", length, kMaxHeader));
-  if (length > file_bytes - 8)
-    corrupt(name_, std::format("header length {} in a file of {} bytes", length, file_bytes));
+    corrupt(name_, formatted("header length {} is above the bound of {} bytes", length, kMaxHeader));
+  if (length > file_bytes - 8) corrupt(name_, formatted("header length {} in a file of {} bytes", length, file_bytes));
   const std::string_view text = reader.text(length, "header");
   if (text.empty() || text[0] != '{') corrupt(name_, "header does not start with '{'");
   const Json header = parse_header(text, name_);
@@ -219,7 +219,7 @@ void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t fil
     }
     if (!item.value().is_object()) corrupt(name_, "__metadata__ is no JSON object");
     for (const auto& pair : item.value().items()) {
-      if (!pair.value().is_string()) corrupt(name_, std::format("metadata '{}' is no string", pair.key()));
+      if (!pair.value().is_string()) corrupt(name_, formatted("metadata '{}' is no string", pair.key()));
       metadata_[pair.key()] = pair.value().get<std::string>();
     }
   }
@@ -230,13 +230,13 @@ void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t fil
   std::uint64_t position = 0;
   for (const SafetensorsEntry& entry : entries_) {
     if (entry.begin != position) {
-      corrupt(name_, std::format("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin,
-                                 position, entry.begin < position ? "tensors overlap" : "a hole in the data"));
+      corrupt(name_, formatted("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin, position,
+                               entry.begin < position ? "tensors overlap" : "a hole in the data"));
     }
     position = entry.end;
   }
   if (position != file_bytes - data_begin_) {
-    corrupt(name_, std::format("tensors take {} bytes, the file holds {}", position, file_bytes - data_begin_));
+    corrupt(name_, formatted("tensors take {} bytes, the file holds {}", position, file_bytes - data_begin_));
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) index_[entries_[i].name] = i;
 }

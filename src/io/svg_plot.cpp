@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <format>
 #include <limits>
 #include <string_view>
+
+#include "base/format.h"
 
 namespace aeshna {
 namespace {
@@ -59,12 +60,12 @@ bool finite(const std::pair<double, double>& p) { return std::isfinite(p.first) 
 /// A tick as a short number, without the noise of the additions that made it.
 std::string tick_text(double value, double step) {
   const double clean = std::abs(value) < step * 1e-9 ? 0 : value;
-  return std::format("{:.6g}", clean);
+  return formatted("{:.6g}", clean);
 }
 
 std::string text(double x, double y, std::string_view anchor, std::string_view content, std::string_view extra = "") {
-  return std::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
-                     escaped(content));
+  return formatted("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
+                   escaped(content));
 }
 
 /// Running mean over about a fiftieth of the run.
@@ -82,12 +83,12 @@ std::vector<std::pair<double, double>> running_mean(const std::vector<std::pair<
 
 std::string polyline(const std::vector<std::pair<double, double>>& points, const Axis& x, const Axis& y,
                      std::string_view colour, std::string_view extra) {
-  std::string line = std::format("<polyline fill=\"none\" stroke=\"{}\" {} points=\"", colour, extra);
+  std::string line = formatted("<polyline fill=\"none\" stroke=\"{}\" {} points=\"", colour, extra);
   const std::size_t stride = std::max<std::size_t>(1, points.size() / kMostPoints);
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (i % stride != 0 && i + 1 != points.size()) continue;
-    line += std::format("{:.1f},{:.1f} ", x.position(points[i].first, kLeft, kRight),
-                        y.position(points[i].second, kBottom, kTop));
+    line += formatted("{:.1f},{:.1f} ", x.position(points[i].first, kLeft, kRight),
+                      y.position(points[i].second, kBottom, kTop));
   }
   if (line.back() == ' ') line.pop_back();
   return line + "\"/>\n";
@@ -127,7 +128,7 @@ std::string render_svg(const Plot& plot) {
   }
   x.finish(8), left.finish(6), right.finish(6);
 
-  std::string svg = std::format(
+  std::string svg = formatted(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<title>{2}</title>\n"
       "<style>text{{fill:#333}}.axis{{stroke:#777}}.grid{{stroke:#888;stroke-opacity:.25}}"
@@ -140,8 +141,8 @@ std::string render_svg(const Plot& plot) {
   const double x_step = x.ticks[1] - x.ticks[0];
   for (const double tick : x.ticks) {
     const double at = x.position(tick, kLeft, kRight);
-    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", at,
-                       kBottom, kBottom + 4);
+    svg += formatted("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", at,
+                     kBottom, kBottom + 4);
     svg += text(at, kBottom + 18, "middle", tick_text(tick, x_step));
   }
   svg += text((kLeft + kRight) / 2, kHeight - 14, "middle", plot.x_label);
@@ -153,20 +154,20 @@ std::string render_svg(const Plot& plot) {
     for (const double tick : axis.ticks) {
       const double at = axis.position(tick, kBottom, kTop);
       if (!on_right)
-        svg += std::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft,
-                           at, kRight, at);
-      svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", edge, at,
-                         edge + out, at);
+        svg += formatted("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, at,
+                         kRight, at);
+      svg += formatted("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", edge, at,
+                       edge + out, at);
       svg += text(edge + 2 * out, at + 4, on_right ? "start" : "end", tick_text(tick, step));
     }
-    svg += std::format("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", edge,
-                       kTop, kBottom);
+    svg += formatted("<line class=\"axis\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\"/>\n", edge, kTop,
+                     kBottom);
     const double label_x = on_right ? kWidth - 12 : 16, middle = (kTop + kBottom) / 2;
     svg += text(label_x, middle, "middle", on_right ? plot.right_label : plot.left_label,
-                std::format(" transform=\"rotate({} {:.1f} {:.1f})\"", on_right ? 90 : -90, label_x, middle));
+                formatted(" transform=\"rotate({} {:.1f} {:.1f})\"", on_right ? 90 : -90, label_x, middle));
   }
-  svg += std::format("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, kBottom,
-                     kRight, kBottom);
+  svg += formatted("<line class=\"axis\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft, kBottom,
+                   kRight, kBottom);
 
   double legend = kLeft;
   for (std::size_t i = 0; i < series.size(); ++i) {
@@ -179,13 +180,13 @@ std::string render_svg(const Plot& plot) {
       if (s.smooth) svg += polyline(running_mean(s.points), x, y, colour, "stroke-width=\"2\"");
       if (!s.smooth && s.points.size() <= 60) {
         for (const auto& [px, py] : s.points) {
-          svg += std::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n",
-                             x.position(px, kLeft, kRight), y.position(py, kBottom, kTop), colour);
+          svg += formatted("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n",
+                           x.position(px, kLeft, kRight), y.position(py, kBottom, kTop), colour);
         }
       }
     }
-    svg += std::format("<line x1=\"{:.1f}\" y1=\"38\" x2=\"{:.1f}\" y2=\"38\" stroke=\"{}\" stroke-width=\"3\"/>\n",
-                       legend, legend + 22, colour);
+    svg += formatted("<line x1=\"{:.1f}\" y1=\"38\" x2=\"{:.1f}\" y2=\"38\" stroke=\"{}\" stroke-width=\"3\"/>\n",
+                     legend, legend + 22, colour);
     svg += text(legend + 28, 42, "start", s.label);
     legend += 52 + 7.0 * static_cast<double>(s.label.size());
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/names.h"
 #include "base/quant.h"
 #include "ir/graph_access.h"
@@ -100,8 +101,8 @@ NodeId GraphAccess::append(Graph& graph, Node node) {
   for (std::size_t i = 0; i < types.size() && !op.reads_quantized; ++i) {
     if (!is_quantized(types[i].dtype)) continue;
     context.fail(ErrorCode::DTypeMismatch,
-                 std::format("operand {} is quantized ({}); only products, gather and cast read quantized tensors", i,
-                             types[i].to_string()));
+                 formatted("operand {} is quantized ({}); only products, gather and cast read quantized tensors", i,
+                           types[i].to_string()));
   }
   if (op.name == "assign") check_assign(graph, node, context);
   node.results = op.infer(context);
@@ -207,9 +208,8 @@ Value Graph::add(std::string_view op, std::span<const Value> inputs, Attrs attrs
   node.op = &find_op(op);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i] || &inputs[i].graph() != this) {
-      Error error(
-          ErrorCode::InvalidArgument,
-          std::format("[{}] operand {} {}", op, i, inputs[i] ? "belongs to another graph" : "is an empty Value"));
+      Error error(ErrorCode::InvalidArgument,
+                  formatted("[{}] operand {} {}", op, i, inputs[i] ? "belongs to another graph" : "is an empty Value"));
       throw error.context("the call at " + line.to_string());
     }
     node.inputs.push_back(inputs[i].id());

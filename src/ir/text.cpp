@@ -1,12 +1,12 @@
 // The text form of graphs: Graph::print and parse_graph. The grammar is in docs/graph-text.md.
 #include <charconv>
 #include <cmath>
-#include <format>
 #include <limits>
 #include <string>
 
 #include "aeshna/graph.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/graph_access.h"
 #include "ir/op.h"
 
@@ -33,7 +33,7 @@ std::string quoted(std::string_view text) {
     else if (c == '\n')
       result += "\\n";
     else if (byte < 0x20 || byte == 0x7f)
-      result += std::format("\\x{:02x}", byte);
+      result += formatted("\\x{:02x}", byte);
     else
       result += c;
   }
@@ -43,7 +43,7 @@ std::string quoted(std::string_view text) {
 std::string number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  std::string text = std::format("{}", value);                      // the shortest that reads back to the same bits
+  std::string text = formatted("{}", value);                        // the shortest that reads back to the same bits
   if (text.find_first_of(".e") == std::string::npos) text += ".0";  // an integer without a point is an int attribute
   return text;
 }
@@ -79,7 +79,7 @@ struct PrintValue {
     std::string text = value.type().to_string() + " " + hex(value.bytes());
     const bool scalar =
         value.type().shape.elements() == 1 && dtype_info(value.type().dtype).kind != DTypeInfo::Kind::Quantized;
-    return scalar ? text + std::format(" /* {} */", value.at(0)) : text;
+    return scalar ? text + formatted(" /* {} */", value.at(0)) : text;
   }
 };
 
@@ -95,15 +95,15 @@ std::string print_attrs(const Attrs& attrs) {
 }
 
 std::string print_ref(ValueId id) {
-  return id.result == 0 ? std::format("%{}", id.node) : std::format("%{}:{}", id.node, id.result);
+  return id.result == 0 ? formatted("%{}", id.node) : formatted("%{}:{}", id.node, id.result);
 }
 
 std::string print_line(const SourceLine& line) {
-  return line.file.empty() ? std::string() : std::format(" @{}:{}", quoted(line.file), line.line);
+  return line.file.empty() ? std::string() : formatted(" @{}:{}", quoted(line.file), line.line);
 }
 
 std::string print_node(NodeId id, const Node& node) {
-  std::string text = std::format("%{} = {}(", id, node.op->name);
+  std::string text = formatted("%{} = {}(", id, node.op->name);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) text += (i == 0 ? "" : ", ") + print_ref(node.inputs[i]);
   text += ")" + print_attrs(node.attrs);
   for (std::size_t i = 0; i < node.results.size(); ++i) text += (i == 0 ? " : " : ", ") + node.results[i].to_string();
@@ -153,7 +153,7 @@ class Parser {
     }
     const std::string found = at_ >= text_.size() ? "the end of the text" : "'" + std::string(1, text_[at_]) + "'";
     fail(ErrorCode::CorruptFile, "graph text, line {}, column {} (before {}): {}", line, at_ - start + 1, found,
-         std::format(format, std::forward<Args>(args)...));
+         formatted(format, std::forward<Args>(args)...));
   }
 
   /// Runs `body`; an Error of the graph's own checks becomes one of the file, with its place.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 
@@ -26,10 +27,10 @@ class Verifier {
   template <class... Args>
   [[noreturn]] void wrong(NodeId id, std::format_string<Args...> format, Args&&... args) const {
     const Node& node = graph_.nodes()[id];
-    Error error(ErrorCode::Internal, std::format(format, std::forward<Args>(args)...));
-    error.context(std::format("node %{} = {}{}, built at {}", id, node.op == nullptr ? "?" : node.op->name,
-                              node.name.empty() ? "" : " \"" + node.name + "\"", node.line.to_string()));
-    throw error.context(std::format("verify after stage '{}'", stage_));
+    Error error(ErrorCode::Internal, formatted(format, std::forward<Args>(args)...));
+    error.context(formatted("node %{} = {}{}, built at {}", id, node.op == nullptr ? "?" : node.op->name,
+                            node.name.empty() ? "" : " \"" + node.name + "\"", node.line.to_string()));
+    throw error.context(formatted("verify after stage '{}'", stage_));
   }
 
   void node(NodeId id) const {

@@ -1,6 +1,7 @@
 #include "nn/layer.h"
 
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna::nn {
 
@@ -11,7 +12,7 @@ Layer::Layer(std::string_view kind, std::string_view name, const Value& x, const
 }
 
 void Layer::reject(ErrorCode code, std::string_view message) const {
-  throw Error(code, std::format("[nn::{}] {}{}", kind_, name_.empty() ? "" : "'" + name_ + "' ", message))
+  throw Error(code, formatted("[nn::{}] {}{}", kind_, name_.empty() ? "" : "'" + name_ + "' ", message))
       .context("the call at " + SourceLine(loc_).to_string());
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 // What the layers share: parameters under a name, refusals that say which layer.
-#include <format>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "aeshna/nn.h"
+#include "base/format.h"
 
 namespace aeshna::nn {
 
@@ -18,15 +18,15 @@ class Layer {
   [[noreturn]] void reject(ErrorCode code, std::string_view message) const;
   template <class... Args>
   void require(bool ok, std::format_string<Args...> format, Args&&... args) const {
-    if (!ok) reject(ErrorCode::InvalidArgument, std::format(format, std::forward<Args>(args)...));
+    if (!ok) reject(ErrorCode::InvalidArgument, formatted(format, std::forward<Args>(args)...));
   }
   template <class... Args>
   void require_shape(bool ok, std::format_string<Args...> format, Args&&... args) const {
-    if (!ok) reject(ErrorCode::ShapeMismatch, std::format(format, std::forward<Args>(args)...));
+    if (!ok) reject(ErrorCode::ShapeMismatch, formatted(format, std::forward<Args>(args)...));
   }
 
   /// "<name>.<part>"
-  std::string part(std::string_view part) const { return std::format("{}.{}", name_, part); }
+  std::string part(std::string_view part) const { return formatted("{}.{}", name_, part); }
   Value parameter(std::string_view part, Shape shape, std::optional<Init> init, bool trainable) const;
   Operand at(Value v) const { return {v, loc_}; }
   Operand at(double number) const { return {number, loc_}; }

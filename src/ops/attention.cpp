@@ -3,8 +3,8 @@
 #include "ops/attention.h"
 
 #include <cmath>
-#include <format>
 
+#include "base/format.h"
 #include "ir/device_types.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -40,7 +40,7 @@ constexpr std::int64_t kMaxHeadDim = 256;
 void expect_shape(const InferContext& ctx, std::size_t input, std::string_view what, const Shape& want) {
   const Shape& shape = ctx.inputs[input].shape;
   if (shape != want) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must be {}, not {}", what, want.to_string(), shape.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("{} must be {}, not {}", what, want.to_string(), shape.to_string()));
   }
 }
 
@@ -48,29 +48,30 @@ void infer_operands(const InferContext& ctx, bool half) {
   constexpr const char* kNames[] = {"q", "k", "v"};
   const DType dtype = ctx.inputs[0].dtype;
   if (dtype != DType::f32 && !(half && is_half(dtype)))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is not defined for {}", dtype_name(dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is not defined for {}", dtype_name(dtype)));
   for (std::size_t i = 0; i < 3; ++i) {
     if (ctx.inputs[i].dtype != dtype) {
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("q is {}, but {} is {}", dtype_name(dtype), kNames[i],
-                                                     dtype_name(ctx.inputs[i].dtype)));
+      ctx.fail(ErrorCode::DTypeMismatch,
+               formatted("q is {}, but {} is {}", dtype_name(dtype), kNames[i], dtype_name(ctx.inputs[i].dtype)));
     }
     if (ctx.inputs[i].shape.rank() != 4) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must be [batch, heads, sequence, head_dim], not {}", kNames[i],
-                                                     ctx.inputs[i].shape.to_string()));
+      ctx.fail(ErrorCode::ShapeMismatch, formatted("{} must be [batch, heads, sequence, head_dim], not {}", kNames[i],
+                                                   ctx.inputs[i].shape.to_string()));
     }
   }
   const Shape &q = ctx.inputs[0].shape, &k = ctx.inputs[1].shape;
-  if (q[0] != k[0]) ctx.fail(ErrorCode::ShapeMismatch, std::format("q has a batch of {}, k of {}", q[0], k[0]));
-  if (q[3] != k[3]) ctx.fail(ErrorCode::ShapeMismatch, std::format("q has head_dim {}, k {}", q[3], k[3]));
+  if (q[0] != k[0]) ctx.fail(ErrorCode::ShapeMismatch, formatted("q has a batch of {}, k of {}", q[0], k[0]));
+  if (q[3] != k[3]) ctx.fail(ErrorCode::ShapeMismatch, formatted("q has head_dim {}, k {}", q[3], k[3]));
   expect_shape(ctx, 2, "v", k);
   if (q[3] < 1 || q[3] > kMaxHeadDim)
-    ctx.fail(ErrorCode::Unsupported, std::format("head_dim must be 1 to {}, not {}", kMaxHeadDim, q[3]));
+    ctx.fail(ErrorCode::Unsupported, formatted("head_dim must be 1 to {}, not {}", kMaxHeadDim, q[3]));
   if (k[1] == 0 || q[1] % k[1] != 0) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("the {} heads of q are no multiple of the {} heads of k and v", q[1], k[1]));
+             formatted("the {} heads of q are no multiple of the {} heads of k and v", q[1], k[1]));
   }
   if (q[2] >= kMaxPositions || k[2] >= kMaxPositions)
-    ctx.fail(ErrorCode::LimitExceeded, std::format("a sequence of {}; positions stay below {}", std::max(q[2], k[2]), kMaxPositions));
+    ctx.fail(ErrorCode::LimitExceeded,
+             formatted("a sequence of {}; positions stay below {}", std::max(q[2], k[2]), kMaxPositions));
 }
 
 /// The optional operands from `required` on, and the attributes.
@@ -85,38 +86,42 @@ void infer_options(const InferContext& ctx, std::size_t required) {
       bool fits = type.shape.rank() == 4;
       for (int d = 0; fits && d < 4; ++d) fits = type.shape[d] == 1 || type.shape[d] == full[d];
       if (!fits) {
-        ctx.fail(ErrorCode::ShapeMismatch, std::format("mask {} does not broadcast to the scores {}",
-                                                       type.shape.to_string(), full.to_string()));
+        ctx.fail(ErrorCode::ShapeMismatch,
+                 formatted("mask {} does not broadcast to the scores {}", type.shape.to_string(), full.to_string()));
       }
     } else if (type.dtype == DType::i32 && !position) {
       position = true;
       expect_shape(ctx, i, "position (of each sequence's first query)", Shape{q[0]});
     } else {
       ctx.fail(ErrorCode::DTypeMismatch,
-               std::format("operand {} must be a mask (of floats) or after it the position (i32), not {}", i, type.to_string()));
+               formatted("operand {} must be a mask (of floats) or after it the position (i32), not {}", i,
+                         type.to_string()));
     }
   }
   const auto p = AttentionProblem::of(ctx.inputs, ctx.attrs, required);
-  if (!std::isfinite(p.scale)) ctx.fail(ErrorCode::InvalidArgument, std::format("attr scale is {}", p.scale));
-  if (!std::isfinite(static_cast<float>(p.scale))) ctx.fail(ErrorCode::InvalidArgument, std::format("attr scale {} is no f32", p.scale));
+  if (!std::isfinite(p.scale)) ctx.fail(ErrorCode::InvalidArgument, formatted("attr scale is {}", p.scale));
+  if (!std::isfinite(static_cast<float>(p.scale)))
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr scale {} is no f32", p.scale));
   if (p.window < 0 || p.window >= kMaxPositions) {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr window is {}; 0 means none, and positions stay below {}", p.window, kMaxPositions));
+             formatted("attr window is {}; 0 means none, and positions stay below {}", p.window, kMaxPositions));
   }
   if (p.query_offset <= -kMaxPositions || p.query_offset >= kMaxPositions)
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr query_offset is {}", p.query_offset));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr query_offset is {}", p.query_offset));
   if (p.position && p.query_offset != 0)
     ctx.fail(ErrorCode::InvalidArgument, "both attr query_offset and operand position say where the queries are");
   if (!p.causal && (p.window != 0 || p.query_offset != 0 || p.position || p.ring)) {
-    ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr {} needs attr causal: without it every query sees every key",
-                         p.window != 0 ? "window" : p.ring ? "ring" : p.position ? "position" : "query_offset"));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr {} needs attr causal: without it every query sees every key",
+                                                   p.window != 0 ? "window"
+                                                   : p.ring      ? "ring"
+                                                   : p.position  ? "position"
+                                                                 : "query_offset"));
   }
   if (p.ring && p.window == 0) ctx.fail(ErrorCode::InvalidArgument, "attr ring needs attr window");
   if (p.ring && p.keys < p.window + p.queries - 1) {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr ring needs window + queries - 1 = {} slots at least; there are {}",
-                         p.window + p.queries - 1, p.keys));
+             formatted("attr ring needs window + queries - 1 = {} slots at least; there are {}",
+                       p.window + p.queries - 1, p.keys));
   }
 }
 
@@ -132,7 +137,8 @@ void infer_gradient(const InferContext& ctx) {
   const Shape& q = ctx.inputs[0].shape;
   for (std::size_t i = 3; i < 6; ++i) {
     if (ctx.inputs[i].dtype != DType::f32)
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("operand {} must be f32, not {}", i, dtype_name(ctx.inputs[i].dtype)));
+      ctx.fail(ErrorCode::DTypeMismatch,
+               formatted("operand {} must be f32, not {}", i, dtype_name(ctx.inputs[i].dtype)));
   }
   expect_shape(ctx, 3, "the result's gradient", {q[0], q[2], q[1], q[3]});
   expect_shape(ctx, 4, "lse", {q[0], q[1], q[2]});
@@ -419,11 +425,12 @@ AttentionResult attention_with_lse(Operand q, Operand k, Operand v, const Attent
   const std::int64_t queries = qs.rank() == 4 ? qs[2] : 0, keys = ks.rank() == 4 ? ks[2] : 0;
   const std::int64_t head_dim = qs.rank() == 4 ? qs[3] : 0;
   if (options.causal && queries != keys && !options.query_offset && !options.position) {
-    op_error(ErrorCode::InvalidArgument, "attention",
-             std::format("attr causal with {} queries and {} keys is ambiguous: set query_offset (0: the first query sees the "
-                         "first key; {}: the last query sees the last key) or position",
-                         queries, keys, keys - queries),
-             line);
+    op_error(
+        ErrorCode::InvalidArgument, "attention",
+        formatted("attr causal with {} queries and {} keys is ambiguous: set query_offset (0: the first query sees the "
+                  "first key; {}: the last query sees the last key) or position",
+                  queries, keys, keys - queries),
+        line);
   }
   if (options.mask) {
     Value mask = *options.mask;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna {
 
@@ -93,7 +93,7 @@ Expr sum_to(const Expr& dy, Shape shape) {
 }
 
 void op_error(ErrorCode code, std::string_view op, std::string message, const std::source_location& line) {
-  throw Error(code, std::format("[{}] {}", op, message)).context("the call at " + SourceLine(line).to_string());
+  throw Error(code, formatted("[{}] {}", op, message)).context("the call at " + SourceLine(line).to_string());
 }
 
 std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> operands, std::optional<DType> dtype) {
@@ -118,7 +118,7 @@ std::vector<Value> resolve(std::string_view op, std::initializer_list<Operand> o
     }
     const double number = operand.number();
     if (is_integer(*dtype) && number != std::trunc(number)) {
-      op_error(ErrorCode::InvalidArgument, op, std::format("the number {} is no {} value", number, dtype_name(*dtype)),
+      op_error(ErrorCode::InvalidArgument, op, formatted("the number {} is no {} value", number, dtype_name(*dtype)),
                operand.line());
     }
     try {
@@ -145,14 +145,13 @@ std::vector<std::int64_t> resolve_axes(std::string_view op, const Axes& axes, in
   }
   for (const std::int64_t axis : axes) {
     if (axis < -rank || axis >= rank) {
-      op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is out of range for rank {}", axis, rank), line);
+      op_error(ErrorCode::InvalidArgument, op, formatted("axis {} is out of range for rank {}", axis, rank), line);
     }
     sorted.push_back(axis < 0 ? axis + rank : axis);
   }
   std::ranges::sort(sorted);
   const auto twin = std::ranges::adjacent_find(sorted);
-  if (twin != sorted.end())
-    op_error(ErrorCode::InvalidArgument, op, std::format("axis {} is listed twice", *twin), line);
+  if (twin != sorted.end()) op_error(ErrorCode::InvalidArgument, op, formatted("axis {} is listed twice", *twin), line);
   return sorted;
 }
 

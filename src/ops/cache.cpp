@@ -1,8 +1,8 @@
 // Key-value caches: rows of a state that are written at positions known at run time. cache_write is a real edge of the graph: whoever
 // must see the new rows (attention of the same step) reads its result, and where the result is assigned to the state, the planner
 // lets the kernel write over it, so that a step moves the new rows and nothing else.
-#include <format>
 
+#include "base/format.h"
 #include "ir/leaf.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -18,22 +18,24 @@ using Ints = std::vector<std::int64_t>;
 void infer_cache(const InferContext& ctx, const TensorType& cache, const TensorType& rows, const TensorType& position) {
   need_number(ctx, cache);
   if (rows.dtype != cache.dtype)
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("the cache is {}, the rows are {}", cache.to_string(), rows.to_string()));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             formatted("the cache is {}, the rows are {}", cache.to_string(), rows.to_string()));
   if (cache.shape.rank() != 4 || rows.shape.rank() != 4 || rows.shape != cache.shape.with(2, rows.shape[2])) {
-    ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("rows of shape {} for a cache of shape {}: [batch, kv_heads, rows, head_dim] for [batch, kv_heads, "
-                         "capacity, head_dim] is needed",
-                         rows.shape.to_string(), cache.shape.to_string()));
+    ctx.fail(
+        ErrorCode::ShapeMismatch,
+        formatted("rows of shape {} for a cache of shape {}: [batch, kv_heads, rows, head_dim] for [batch, kv_heads, "
+                  "capacity, head_dim] is needed",
+                  rows.shape.to_string(), cache.shape.to_string()));
   }
-  if (cache.shape[2] == 0) ctx.fail(ErrorCode::ShapeMismatch, std::format("a cache without slots: {}", cache.shape.to_string()));
+  if (cache.shape[2] == 0)
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("a cache without slots: {}", cache.shape.to_string()));
   if (rows.shape[2] > cache.shape[2])
-    ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("{} rows do not fit a cache of {}", rows.shape[2], cache.shape[2]));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("{} rows do not fit a cache of {}", rows.shape[2], cache.shape[2]));
   if (position.dtype != DType::i32)
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("positions are i32, not {}", dtype_name(position.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("positions are i32, not {}", dtype_name(position.dtype)));
   if (position.shape.rank() != 0 && position.shape != Shape{cache.shape[0]}) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("the position must be a scalar or one per sequence ([{}]), not {}",
-                                                   cache.shape[0], position.shape.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("the position must be a scalar or one per sequence ([{}]), not {}",
+                                                 cache.shape[0], position.shape.to_string()));
   }
   ctx.attrs.get<bool>("ring");
 }
@@ -135,7 +137,7 @@ OpDef cache_read_op() {
   op.lower = lower_cache;
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const std::int64_t rows = ctx.attrs.get<std::int64_t>("rows");
-    if (rows < 0) ctx.fail(ErrorCode::InvalidArgument, std::format("{} rows", rows));
+    if (rows < 0) ctx.fail(ErrorCode::InvalidArgument, formatted("{} rows", rows));
     TensorType result = ctx.inputs[0];
     if (result.shape.rank() == 4) result.shape = result.shape.with(2, rows);
     infer_cache(ctx, ctx.inputs[0], result, ctx.inputs[1]);
@@ -158,18 +160,18 @@ Value resolve_position(std::string_view op, Graph& graph, const Operand& positio
   if (!position.is_number()) return position.value();
   const double number = position.number();
   if (number != static_cast<double>(static_cast<std::int32_t>(number)))
-    op_error(ErrorCode::OutOfRange, op, std::format("the position {} is no i32", number), position.line());
+    op_error(ErrorCode::OutOfRange, op, formatted("the position {} is no i32", number), position.line());
   return graph.constant(number, DType::i32, position.line());
 }
 
 /// Positions that would write outside make the step bad; constants are refused at once.
 void check_position(std::string_view op, Value position, const Shape& cache, std::int64_t rows, bool ring, const Loc& line) {
   const std::int64_t last = cache[2] - rows;
-  const std::string range = ring ? "be >= 0" : std::format("lie in [0, {}]", last);
+  const std::string range = ring ? "be >= 0" : formatted("lie in [0, {}]", last);
   if (is_constant(position.node())) {
     for (const double p : position.node().attrs.get<Literal>("value").to_doubles()) {
       if (p < 0 || (!ring && p > static_cast<double>(last)))
-        op_error(ErrorCode::OutOfRange, op, std::format("the position {} must {}", p, range), line);
+        op_error(ErrorCode::OutOfRange, op, formatted("the position {} must {}", p, range), line);
     }
     return;
   }
@@ -178,9 +180,9 @@ void check_position(std::string_view op, Value position, const Shape& cache, std
   Value outside = less(at(position), Operand(0, line));
   if (!ring) outside = logical_or(at(outside), at(greater(at(position), Operand(last, line))));
   const Value any = greater(at(sum(at(cast(at(outside), DType::i32)))), Operand(0, line));
-  position.graph().add("check", {&any, 1},
-                       {{"code", std::string("out_of_range")}, {"what", std::format("a position of {} (it must {})", op, range)}},
-                       line);
+  position.graph().add(
+      "check", {&any, 1},
+      {{"code", std::string("out_of_range")}, {"what", formatted("a position of {} (it must {})", op, range)}}, line);
 }
 
 }  // namespace
@@ -218,8 +220,10 @@ Value ring_positions(Operand count, std::int64_t capacity) {
   const Loc& line = count.line();
   const Value n = resolve_value("ring_positions", count);
   if (n.dtype() != DType::i32 || n.shape().rank() > 1 || capacity < 1) {
-    op_error(ErrorCode::InvalidArgument, "ring_positions",
-             std::format("needs a count i32 [] or [B] and a capacity >= 1, not {} and {}", n.type().to_string(), capacity), line);
+    op_error(
+        ErrorCode::InvalidArgument, "ring_positions",
+        formatted("needs a count i32 [] or [B] and a capacity >= 1, not {} and {}", n.type().to_string(), capacity),
+        line);
   }
   // Slot j of n written rows: the largest position below n that is j modulo capacity; below 0 where nothing was written.
   const auto at = [&](Value v) { return Operand(v, line); };
@@ -232,7 +236,7 @@ Value ring_positions(Operand count, std::int64_t capacity) {
 KvCache kv_cache(Graph& graph, std::string_view name, Shape shape, bool ring, Loc loc) {
   if (shape.rank() != 4) {
     op_error(ErrorCode::ShapeMismatch, "kv_cache",
-             std::format("a cache is [batch, kv_heads, capacity, head_dim], not {}", shape.to_string()), loc);
+             formatted("a cache is [batch, kv_heads, capacity, head_dim], not {}", shape.to_string()), loc);
   }
   KvCache cache{.keys = {}, .values = {}, .ring = ring};
   const Scope scope(graph, name);

@@ -3,10 +3,10 @@
 // matrix-product kernels read their operand through windows (implicit GEMM). An input gradient is a forward convolution of dy
 // with flipped weights, one for each remainder modulo the stride. Depthwise convolutions are reductions over windows.
 #include <cmath>
-#include <format>
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -46,32 +46,37 @@ Geometry check(const InferContext& ctx) {
   const Geometry g(ctx.attrs);
   const int rank = ctx.inputs[0].shape.rank();
   for (const TensorType& input : ctx.inputs) {
-    if (!is_float(input.dtype)) ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(input.dtype)));
+    if (!is_float(input.dtype))
+      ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(input.dtype)));
     if (input.dtype != ctx.inputs[0].dtype) {
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("the operands have different dtypes: {} and {}", ctx.inputs[0].to_string(), input.to_string()));
+      ctx.fail(ErrorCode::DTypeMismatch, formatted("the operands have different dtypes: {} and {}",
+                                                   ctx.inputs[0].to_string(), input.to_string()));
     }
     if (input.shape.rank() != rank || rank < 3 || rank > 4) {
       ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("needs operands of equal rank 3 or 4 (batch, channels, one or two spatial axes): {} and {}",
-                           ctx.inputs[0].to_string(), input.to_string()));
+               formatted("needs operands of equal rank 3 or 4 (batch, channels, one or two spatial axes): {} and {}",
+                         ctx.inputs[0].to_string(), input.to_string()));
     }
   }
   const auto n = static_cast<std::size_t>(rank) - 2;
   for (const auto& [list, name] : {std::pair{&g.stride, "stride"}, {&g.dilation, "dilation"}, {&g.before, "before"}, {&g.after, "after"}}) {
-    if (list->size() != n) ctx.fail(ErrorCode::InvalidArgument, std::format("{} has {} entries for {} spatial axes", name, list->size(), n));
+    if (list->size() != n)
+      ctx.fail(ErrorCode::InvalidArgument, formatted("{} has {} entries for {} spatial axes", name, list->size(), n));
   }
-  if (g.groups < 1) ctx.fail(ErrorCode::InvalidArgument, std::format("groups must be at least 1, not {}", g.groups));
+  if (g.groups < 1) ctx.fail(ErrorCode::InvalidArgument, formatted("groups must be at least 1, not {}", g.groups));
   return g;
 }
 
 /// Channels of x and w agree and the groups divide them.
 void check_channels(const InferContext& ctx, const Geometry& g, std::int64_t channels, std::int64_t outputs, std::int64_t per_group) {
   if (channels % g.groups != 0 || outputs % g.groups != 0) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("groups {} must divide {} input and {} output channels", g.groups, channels, outputs));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             formatted("groups {} must divide {} input and {} output channels", g.groups, channels, outputs));
   }
   if (per_group * g.groups != channels) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("the weight has {} input channels for each of {} groups; the input has {} channels",
-                                                   per_group, g.groups, channels));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             formatted("the weight has {} input channels for each of {} groups; the input has {} channels", per_group,
+                       g.groups, channels));
   }
 }
 
@@ -425,7 +430,8 @@ OpDef conv_product_op() {
         const Ints& out = ctx.attrs.get<Ints>("out");
         if (w.rank() != x.rank() || w.rank() != 3 + static_cast<int>(out.size()) || w[0] != x[1] || w[2] != x[2] ||
             !equal_floats(ctx)) {
-          ctx.fail(ErrorCode::ShapeMismatch, std::format("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
+          ctx.fail(ErrorCode::ShapeMismatch,
+                   formatted("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
         }
         return {{ctx.inputs[1].dtype, with_spatial({x[0], x[1], w[1]}, out)}};
       });
@@ -447,7 +453,8 @@ OpDef conv_weight_product_op() {
         const Ints& kernel = ctx.attrs.get<Ints>("kernel");
         if (y.rank() != x.rank() || y.rank() != 3 + static_cast<int>(kernel.size()) || y[0] != x[0] || y[1] != x[1] ||
             !equal_floats(ctx)) {
-          ctx.fail(ErrorCode::ShapeMismatch, std::format("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
+          ctx.fail(ErrorCode::ShapeMismatch,
+                   formatted("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
         }
         return {{ctx.inputs[1].dtype, with_spatial({x[1], y[2], x[2]}, kernel)}};
       });
@@ -569,10 +576,11 @@ OpDef conv_input_gradient_op() {
     if (extents.size() != g.rank()) ctx.fail(ErrorCode::InvalidArgument, "extents must have one entry per spatial axis");
     check_channels(ctx, g, w[1] * g.groups, y[1], w[1]);
     if (w[0] != y[1]) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("the weight has {} output channels, dy has {}", w[0], y[1]));
+      ctx.fail(ErrorCode::ShapeMismatch, formatted("the weight has {} output channels, dy has {}", w[0], y[1]));
     }
     if (window_counts(ctx, g, extents, spatial(w)) != spatial(y)) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("dy {} is not what an input of extents {} gives", y.to_string(), Shape(extents).to_string()));
+      ctx.fail(ErrorCode::ShapeMismatch,
+               formatted("dy {} is not what an input of extents {} gives", y.to_string(), Shape(extents).to_string()));
     }
     return {{ctx.inputs[0].dtype, with_spatial({y[0], w[1] * g.groups}, extents)}};
   };
@@ -610,7 +618,8 @@ OpDef conv_weight_gradient_op() {
     if (kernel.size() != g.rank()) ctx.fail(ErrorCode::InvalidArgument, "kernel must have one entry per spatial axis");
     check_channels(ctx, g, x[1], y[1], x[1] / g.groups);
     if (x[0] != y[0] || window_counts(ctx, g, spatial(x), kernel) != spatial(y)) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("dy {} is not what {} and a kernel of {} give", y.to_string(), x.to_string(), Shape(kernel).to_string()));
+      ctx.fail(ErrorCode::ShapeMismatch, formatted("dy {} is not what {} and a kernel of {} give", y.to_string(),
+                                                   x.to_string(), Shape(kernel).to_string()));
     }
     return {{ctx.inputs[0].dtype, with_spatial({y[1], x[1] / g.groups}, kernel)}};
   };
@@ -655,7 +664,9 @@ Value with_bias(std::string_view op, const Value& y, const std::optional<Value>&
   if (!bias) return y;
   if (!*bias || bias->shape() != Shape{y.shape()[1]}) {
     op_error(ErrorCode::ShapeMismatch, op,
-             std::format("the bias must be [{}], one for each output channel, not {}", y.shape()[1], *bias ? bias->type().to_string() : "empty"), line);
+             formatted("the bias must be [{}], one for each output channel, not {}", y.shape()[1],
+                       *bias ? bias->type().to_string() : "empty"),
+             line);
   }
   Ints dims(static_cast<std::size_t>(y.shape().rank()) - 1, 1);
   dims[0] = -1;
@@ -687,7 +698,8 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options, std::opti
   if (n < 1 || n > 2 || ws.rank() != xs.rank() || g.stride.size() != n || g.dilation.size() != n || g.before.size() != n || g.after.size() != n ||
       (!options.output_padding.empty() && options.output_padding.size() != 1 && options.output_padding.size() != n)) {
     op_error(ErrorCode::ShapeMismatch, "conv_transpose",
-             std::format("needs operands of equal rank 3 or 4 and options with one entry per spatial axis: {} and {}", xs.to_string(), ws.to_string()),
+             formatted("needs operands of equal rank 3 or 4 and options with one entry per spatial axis: {} and {}",
+                       xs.to_string(), ws.to_string()),
              x.line());
   }
   Ints extents;
@@ -696,12 +708,15 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options, std::opti
     const std::int64_t more = options.output_padding.empty() ? 0 : options.output_padding[options.output_padding.size() == 1 ? 0 : i];
     if (more < 0 || (more > 0 && more >= g.stride[i])) {
       op_error(ErrorCode::InvalidArgument, "conv_transpose",
-               std::format("output_padding {} of axis {} must be at least 0 and less than the stride {}", more, d, g.stride[i]), x.line());
+               formatted("output_padding {} of axis {} must be at least 0 and less than the stride {}", more, d,
+                         g.stride[i]),
+               x.line());
     }
     if (g.stride[i] < 1 || g.dilation[i] < 1 || g.before[i] < 0 || g.after[i] < 0 || xs[d] < 1) {
       op_error(ErrorCode::InvalidArgument, "conv_transpose",
-               std::format("stride {} and dilation {} of axis {} must be at least 1, padding ({}, {}) at least 0, its extent {} at least 1",
-                           g.stride[i], g.dilation[i], d, g.before[i], g.after[i], xs[d]),
+               formatted("stride {} and dilation {} of axis {} must be at least 1, padding ({}, {}) at least 0, its "
+                         "extent {} at least 1",
+                         g.stride[i], g.dilation[i], d, g.before[i], g.after[i], xs[d]),
                x.line());
     }
     try {
@@ -712,8 +727,8 @@ Value conv_transpose(Operand x, Operand w, const ConvOptions& options, std::opti
       op_error(e.code(), "conv_transpose", e.message(), x.line());
     }
     if (extents.back() < 1) {
-      op_error(ErrorCode::ShapeMismatch, "conv_transpose", std::format("padding leaves nothing of axis {}: its extent would be {}", d, extents.back()),
-               x.line());
+      op_error(ErrorCode::ShapeMismatch, "conv_transpose",
+               formatted("padding leaves nothing of axis {}: its extent would be {}", d, extents.back()), x.line());
     }
   }
   attrs.set("extents", extents);

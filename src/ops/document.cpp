@@ -1,8 +1,7 @@
 // The vocabulary as a page, made from the records.
 #include "ops/document.h"
 
-#include <format>
-
+#include "base/format.h"
 #include "ir/op.h"
 
 namespace aeshna {
@@ -38,9 +37,9 @@ const char* gradient_name(const OpDef& op) {
 }
 
 std::string operands(const OpDef& op) {
-  if (op.max_inputs < 0) return std::format("{} or more", op.min_inputs);
+  if (op.max_inputs < 0) return formatted("{} or more", op.min_inputs);
   if (op.min_inputs == op.max_inputs) return std::to_string(op.min_inputs);
-  return std::format("{} to {}", op.min_inputs, op.max_inputs);
+  return formatted("{} to {}", op.min_inputs, op.max_inputs);
 }
 
 std::string compute_types(const OpDef& op) {
@@ -51,7 +50,7 @@ std::string compute_types(const OpDef& op) {
                                                                  {"u32", op.pointwise.glsl_u32},
                                                                  {"bool", op.pointwise.glsl_bool}};
   for (const auto& [name, expression] : types) {
-    if (!expression.empty()) text += std::format("{}{}", text.empty() ? "" : " ", name);
+    if (!expression.empty()) text += formatted("{}{}", text.empty() ? "" : " ", name);
   }
   return text;
 }
@@ -71,8 +70,8 @@ std::string ops_markdown() {
       if (c == '|') doc += '\\';  // a column separator otherwise
       doc += c;
     }
-    text += std::format("| `{}` | {} | {} | {} | {} | {} |\n", op.name, kind_name(op.kind), operands(op), compute_types(op),
-                        gradient_name(op), doc);
+    text += formatted("| `{}` | {} | {} | {} | {} | {} |\n", op.name, kind_name(op.kind), operands(op),
+                      compute_types(op), gradient_name(op), doc);
   }
   return text;
 }

@@ -1,8 +1,8 @@
 // Reading by index. gather_elements is the primitive: in a fused kernel it is a load whose address depends on data, so that an
 // embedding, its scale and the norm behind it are one kernel. Indices outside the axis, negative ones too, give 0 and make the
 // step fail through a check sink that the public functions add; memory is never touched out of bounds.
-#include <format>
 
+#include "base/format.h"
 #include "base/quant.h"
 #include "ir/leaf.h"
 #include "ops/families.h"
@@ -14,19 +14,19 @@ namespace aeshna {
 void need_index(const InferContext& ctx, std::size_t input, std::string_view name) {
   if (is_index(ctx.inputs[input].dtype)) return;
   ctx.fail(ErrorCode::DTypeMismatch,
-           std::format("{} must be i32 or i64, not {}", name, dtype_name(ctx.inputs[input].dtype)));
+           formatted("{} must be i32 or i64, not {}", name, dtype_name(ctx.inputs[input].dtype)));
 }
 
 int need_axis(const InferContext& ctx, int rank) {
   const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
   if (axis < 0 || axis >= rank) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, rank));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, rank));
   }
   return static_cast<int>(axis);
 }
 
 std::string describe_range(std::int64_t extent, std::int64_t axis) {
-  return std::format("[0, {}) of axis {}", extent, axis);
+  return formatted("[0, {}) of axis {}", extent, axis);
 }
 
 void check_indices(std::string_view op, Value indices, std::int64_t extent, std::int64_t axis, const Loc& line) {
@@ -34,7 +34,7 @@ void check_indices(std::string_view op, Value indices, std::int64_t extent, std:
   if (is_constant(indices.node())) {
     for (const double index : indices.node().attrs.get<Literal>("value").to_doubles()) {
       if (index >= 0 && index < static_cast<double>(extent)) continue;
-      op_error(ErrorCode::OutOfRange, op, std::format("index {} is outside {}", index, describe_range(extent, axis)),
+      op_error(ErrorCode::OutOfRange, op, formatted("index {} is outside {}", index, describe_range(extent, axis)),
                line);
     }
     return;
@@ -45,7 +45,7 @@ void check_indices(std::string_view op, Value indices, std::int64_t extent, std:
   const Value any = greater(at(sum(at(cast(at(outside), DType::i32)))), Operand(0, line));
   any.graph().add("check", {&any, 1},
                   {{"code", std::string("out_of_range")},
-                   {"what", std::format("an index of {} outside {}", op, describe_range(extent, axis))}},
+                   {"what", formatted("an index of {} outside {}", op, describe_range(extent, axis))}},
                   line);
 }
 
@@ -64,8 +64,8 @@ std::vector<TensorType> infer_gather_elements(const InferContext& ctx) {
   const TensorType &x = ctx.inputs[0], &index = ctx.inputs[1];
   need_index(ctx, 1, "indices");
   if (x.shape.rank() != index.shape.rank()) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("the operand and the indices must have equal ranks, not {} and {}",
-                                                   x.shape.rank(), index.shape.rank()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("the operand and the indices must have equal ranks, not {} and {}",
+                                                 x.shape.rank(), index.shape.rank()));
   }
   const int axis = need_axis(ctx, x.shape.rank());
   const std::int64_t count = index.shape[axis];
@@ -234,7 +234,7 @@ OpDef embedding_op() {
     const TensorType &table = ctx.inputs[0], &ids = ctx.inputs[1];
     need_index(ctx, 1, "ids");
     if (table.shape.rank() != 2)
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("the table must be [V, D], not {}", table.to_string()));
+      ctx.fail(ErrorCode::ShapeMismatch, formatted("the table must be [V, D], not {}", table.to_string()));
     Ints dims(ids.shape.begin(), ids.shape.end());
     dims.push_back(table.shape[1]);
     return {{element_type(table.dtype), guarded(ctx, [&] { return Shape(dims); })}};
@@ -266,7 +266,7 @@ OpDef one_hot_op() {
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     need_index(ctx, 0, "indices");
     const std::int64_t depth = ctx.attrs.get<std::int64_t>("depth");
-    if (depth < 1) ctx.fail(ErrorCode::InvalidArgument, std::format("depth must be at least 1, not {}", depth));
+    if (depth < 1) ctx.fail(ErrorCode::InvalidArgument, formatted("depth must be at least 1, not {}", depth));
     Ints dims(ctx.inputs[0].shape.begin(), ctx.inputs[0].shape.end());
     dims.push_back(depth);
     return {{DType::f32, guarded(ctx, [&] { return Shape(dims); })}};
@@ -303,7 +303,7 @@ std::int64_t resolve_axis(std::string_view op, const Operand& x, std::int64_t ax
   const int rank = resolve_value(op, x).shape().rank();
   if (axis < -rank || axis >= rank) {
     op_error(ErrorCode::InvalidArgument, op,
-             std::format("axis {} is out of range for {}", axis, x.value().type().to_string()), x.line());
+             formatted("axis {} is out of range for {}", axis, x.value().type().to_string()), x.line());
   }
   return axis < 0 ? axis + rank : axis;
 }

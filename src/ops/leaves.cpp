@@ -1,7 +1,7 @@
 // Leaves and sinks. Leaves carry attrs "dtype" and "dims" (constants: "value", a Literal); whatever else they carry
 // (initialiser, training flags) belongs to the graph and to Weights. Their values come from outside: only constants have an eval.
-#include <format>
 
+#include "base/format.h"
 #include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -22,7 +22,8 @@ OpDef leaf(std::string name, std::string doc) {
     if (is_quantized(type.dtype)) {
       if (ctx.op.name != "parameter") {
         ctx.fail(ErrorCode::Unsupported,
-                 std::format("{} cannot be written by steps: only parameters and constants are quantized", dtype_name(type.dtype)));
+                 formatted("{} cannot be written by steps: only parameters and constants are quantized",
+                           dtype_name(type.dtype)));
       }
       guarded(ctx, [&] { return type.bytes(); });  // whole blocks along the last axis
     }

@@ -1,9 +1,9 @@
 // Losses. Composites whose gradients are written out: shorter kernels and better conditioned than the expansion's.
 // attr reduction: "mean", "sum" or "none"; scalars have rank 0.
 #include <cmath>
-#include <format>
 #include <limits>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -28,8 +28,7 @@ const char* reduction_name(Reduction reduction) {
 const std::string& infer_reduction(const InferContext& ctx) {
   const std::string& reduction = ctx.attrs.get<std::string>("reduction");
   if (reduction != "mean" && reduction != "sum" && reduction != "none") {
-    ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr reduction must be mean, sum or none, not \"{}\"", reduction));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr reduction must be mean, sum or none, not \"{}\"", reduction));
   }
   return reduction;
 }
@@ -56,12 +55,12 @@ std::vector<TensorType> infer_elementwise(const InferContext& ctx) {
   const TensorType &x = ctx.inputs[0], &t = ctx.inputs[1];
   if (x.dtype != t.dtype) {
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("the operands have different dtypes: {} and {}", x.to_string(), t.to_string()));
+             formatted("the operands have different dtypes: {} and {}", x.to_string(), t.to_string()));
   }
   if (!is_float(x.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(x.dtype)));
   if (x.shape != t.shape)
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("the shapes differ: {} and {}", x.to_string(), t.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("the shapes differ: {} and {}", x.to_string(), t.to_string()));
   const std::string& reduction = infer_reduction(ctx);
   if (reduction == "mean" && x.shape.elements() == 0)
     ctx.fail(ErrorCode::ShapeMismatch, "the mean of no elements is undefined");
@@ -164,24 +163,23 @@ Shape row_shape(const Shape& logits) { return Shape(logits.dims().first(static_c
 std::vector<TensorType> infer_cross_entropy(const InferContext& ctx) {
   const TensorType &logits = ctx.inputs[0], &labels = ctx.inputs[1];
   if (!is_float(logits.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("logits must be floats, not {}", dtype_name(logits.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("logits must be floats, not {}", dtype_name(logits.dtype)));
   if (logits.shape.rank() < 1 || logits.shape[logits.shape.rank() - 1] == 0) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("logits need at least one class along their last axis: {}", logits.to_string()));
+             formatted("logits need at least one class along their last axis: {}", logits.to_string()));
   }
   const Shape rows = row_shape(logits.shape);
   if (dense_labels(labels)) {
     if (labels != logits) {
-      ctx.fail(
-          labels.dtype != logits.dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
-          std::format("dense labels must have the logits' type {}, not {}", logits.to_string(), labels.to_string()));
+      ctx.fail(labels.dtype != logits.dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
+               formatted("dense labels must have the logits' type {}, not {}", logits.to_string(), labels.to_string()));
     }
   } else if (labels.dtype != DType::i32 && labels.dtype != DType::i64) {
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("labels must be i32 indices or floats, not {}", dtype_name(labels.dtype)));
+             formatted("labels must be i32 indices or floats, not {}", dtype_name(labels.dtype)));
   } else if (labels.shape != rows) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("labels for logits {} must have shape {}, not {}",
-                                                   logits.to_string(), rows.to_string(), labels.shape.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("labels for logits {} must have shape {}, not {}", logits.to_string(),
+                                                 rows.to_string(), labels.shape.to_string()));
   }
   ctx.attrs.get<std::int64_t>("ignore_index");
   return {{logits.dtype, infer_reduction(ctx) == "none" ? rows : Shape{}}};

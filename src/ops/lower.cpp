@@ -1,7 +1,8 @@
 #include "ops/lower.h"
 
 #include <algorithm>
-#include <format>
+
+#include "base/format.h"
 
 namespace aeshna {
 
@@ -9,16 +10,17 @@ std::string launch_obstacle(const KernelSpec& spec, const Caps& caps) {
   const std::uint32_t threads = spec.local[0] * spec.local[1] * spec.local[2];
   const std::size_t bindings = spec.fused->operands.size() + (spec.workspace_bytes > 0 ? 1 : 0) + (spec.counters > 0 ? 1 : 0);
   if (threads > caps.max_invocations || spec.local[0] > caps.max_local[0]) {
-    return std::format("{} threads per workgroup; the device allows {}", threads, std::min(caps.max_invocations, caps.max_local[0]));
+    return formatted("{} threads per workgroup; the device allows {}", threads,
+                     std::min(caps.max_invocations, caps.max_local[0]));
   }
   if (spec.shared_bytes > caps.shared_bytes)
-    return std::format("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
+    return formatted("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
   if (bindings > caps.max_storage_buffers)
-    return std::format("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
+    return formatted("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
   if (spec.workspace_bytes > caps.max_storage_range)
-    return std::format("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
+    return formatted("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
   if (spec.workgroups > max_workgroups(caps))
-    return std::format("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
+    return formatted("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
   return {};
 }
 

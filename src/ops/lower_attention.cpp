@@ -2,12 +2,12 @@
 // cheapest come first. A pure function of (kernel, caps).
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <string>
 #include <vector>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ops/attention.h"
 #include "ops/attention_variants.h"
 #include "ops/lower.h"
@@ -197,8 +197,8 @@ Candidate attention_candidate(const FusedKernel& kernel, const Caps& caps, const
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
   spec.family = work.role == Role::Forward ? "attention" : "attention_gradient";
-  spec.variant = std::format("{}rows {}x{} split={}{}{}{}", v.br, v.tr, v.tc, parts, vector ? " vec" : "",
-                             pack ? " packed" : "", work.role == Role::Dkv ? " dkv" : "");
+  spec.variant = formatted("{}rows {}x{} split={}{}{}{}", v.br, v.tr, v.tc, parts, vector ? " vec" : "",
+                           pack ? " packed" : "", work.role == Role::Dkv ? " dkv" : "");
   spec.constants = {{"D", p.head_dim}, {"BR", v.br},
                     {"TR", v.tr},      {"TC", v.tc},
                     {"VEC", vector},   {"CAUSAL", p.causal},

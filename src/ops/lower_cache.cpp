@@ -1,9 +1,9 @@
 // Geometry of cache writes and reads: one thread for each element (or four) of the rows.
-#include <format>
 #include <memory>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ir/op.h"
 #include "ops/order.h"
@@ -22,7 +22,7 @@ std::vector<Candidate> lower_cache(const FusedKernel& kernel, const Caps& caps) 
     Candidate candidate;
     KernelSpec& spec = candidate.spec;
     spec.family = "cache";
-    spec.variant = std::format("{}{}", write ? "write" : "read", width == 4 ? " vec4" : "");
+    spec.variant = formatted("{}{}", write ? "write" : "read", width == 4 ? " vec4" : "");
     spec.constants = {{"THREADS", threads}, {"WRITE", write ? 1 : 0}, {"WIDTH", width}};
     spec.local = {threads, 1, 1};
     spec.workgroups = ceil_div(static_cast<std::uint64_t>(rows.elements() / width), std::uint64_t{threads});

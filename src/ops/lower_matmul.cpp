@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <format>
 #include <numeric>
 #include <optional>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
@@ -204,8 +204,8 @@ Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const Tile
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
   spec.family = "matmul";
-  spec.variant = std::format("{}x{}x{} {}x{} stages={} split={}{}{}{}", v.bm, v.bn, v.bk, v.tm, v.tn, v.stages, parts,
-                             a.vector ? " vecA" : "", b.vector ? " vecB" : "", staged ? " staged" : "");
+  spec.variant = formatted("{}x{}x{} {}x{} stages={} split={}{}{}{}", v.bm, v.bn, v.bk, v.tm, v.tn, v.stages, parts,
+                           a.vector ? " vecA" : "", b.vector ? " vecB" : "", staged ? " staged" : "");
   spec.constants = {{"BM", v.bm},
                     {"BN", v.bn},
                     {"BK", v.bk},
@@ -243,7 +243,7 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
   KernelSpec& spec = candidate.spec;
   spec.family = "gemv";
   if (narrow > kGemvRows) {
-    candidate.rejected = std::format("{} narrow rows; gemv takes {}", narrow, kGemvRows);
+    candidate.rejected = formatted("{} narrow rows; gemv takes {}", narrow, kGemvRows);
     return candidate;
   }
   const Walk wide = walk_of(kernel, swapped), thin = walk_of(kernel, !swapped);
@@ -251,8 +251,8 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
   const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
   const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
 
-  spec.variant = std::format("{}x{} ul={} r={} split={}{}{}", v.tl, v.tk, v.ul, rows, parts, wide.vector ? " vec" : "",
-                             wide.along_k ? "" : " columns");
+  spec.variant = formatted("{}x{} ul={} r={} split={}{}{}", v.tl, v.tk, v.ul, rows, parts, wide.vector ? " vec" : "",
+                           wide.along_k ? "" : " columns");
   spec.constants = {{"R", rows},
                     {"TL", v.tl},
                     {"TK", v.tk},

@@ -1,10 +1,10 @@
 // Geometry of pointwise kernels.
 #include <algorithm>
-#include <format>
 #include <memory>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ops/lower.h"
 
@@ -21,11 +21,11 @@ std::string not_vectorisable(const FusedKernel& kernel) {
     if (instr.kind != Instr::Kind::Load || vector_access(instr.access, last) || uniform_access(instr.access, last))
       continue;
     if (!instr.args.empty()) continue;  // a gather is four loads at worst, as in a scalar kernel
-    return std::format("operand {} is not read in aligned runs of 4", instr.operand);
+    return formatted("operand {} is not read in aligned runs of 4", instr.operand);
   }
   for (const Store& store : kernel.body.stores) {
     if (!vector_access(store.access, last))
-      return std::format("operand {} is not written in aligned runs of 4", store.operand);
+      return formatted("operand {} is not written in aligned runs of 4", store.operand);
   }
   return {};
 }
@@ -44,7 +44,7 @@ Candidate pointwise_candidate(std::shared_ptr<const FusedKernel> kernel, const C
   runs = std::max(runs, ceil_div(singles, max_workgroups(caps)));
 
   spec.family = "pointwise";
-  spec.variant = std::format("{}{} runs={}", threads, width == 4 ? " vec4" : "", runs);
+  spec.variant = formatted("{}{} runs={}", threads, width == 4 ? " vec4" : "", runs);
   spec.constants = {{"WIDTH", width}, {"RUNS", static_cast<std::int64_t>(runs)}};
   spec.local = {threads, 1, 1};
   spec.workgroups = ceil_div(singles, runs);

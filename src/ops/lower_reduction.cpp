@@ -1,11 +1,11 @@
 // Geometry of reduction kernels: TX rows to a workgroup, TY threads to a row, PARTS workgroups to a row.
 #include <algorithm>
 #include <bit>
-#include <format>
 #include <memory>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ir/op.h"
 #include "ops/lower.h"
@@ -67,7 +67,7 @@ Facts facts_of(const FusedKernel& kernel) {
     if (!facts.not_vectorisable.empty() || vector_access(access, last) || (!stored && uniform_access(access, last)))
       return;
     facts.not_vectorisable =
-        std::format("operand {} is not {} in aligned runs of 4", operand, stored ? "written" : "read");
+        formatted("operand {} is not {} in aligned runs of 4", operand, stored ? "written" : "read");
   };
   for (std::size_t i = 0; i < kernel.body.instrs.size(); ++i) {
     const Instr& instr = kernel.body.instrs[i];
@@ -157,9 +157,9 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   const bool keep =
       g.parts == 1 && per_thread > 0 && per_thread <= 8 && kept <= 32 && (facts.levels > 1 || !facts.only_outer_stores);
   spec.family = "reduce";
-  spec.variant = std::format("{}{}x{}{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
-                             keep ? std::format(" keep={}", per_thread) : "",
-                             g.parts > 1 ? std::format(" parts={}", g.parts) : "");
+  spec.variant =
+      formatted("{}{}x{}{}{}{}", g.columns ? "columns " : "rows ", g.tx, g.ty, g.width == 4 ? " vec4" : "",
+                keep ? formatted(" keep={}", per_thread) : "", g.parts > 1 ? formatted(" parts={}", g.parts) : "");
   spec.constants = {{"TX", g.tx},
                     {"TY", g.ty},
                     {"COLUMNS", g.columns ? 1 : 0},
@@ -180,9 +180,10 @@ Candidate reduction_candidate(std::shared_ptr<const FusedKernel> kernel, const F
   estimate(spec);
 
   const std::size_t bindings = spec.fused->operands.size() + (g.parts > 1 ? 2 : 0);
-  candidate.rejected = bindings > caps.max_storage_buffers
-                           ? std::format("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers)
-                           : launch_obstacle(spec, caps);
+  candidate.rejected =
+      bindings > caps.max_storage_buffers
+          ? formatted("{} bindings; the device has at most {} storage buffers", bindings, caps.max_storage_buffers)
+          : launch_obstacle(spec, caps);
   if (candidate.rejected.empty() && g.width == 4) {
     candidate.rejected = facts.not_vectorisable;
     if (candidate.rejected.empty() && facts.columns)

@@ -1,12 +1,12 @@
 // Geometry of running sums.
 #include <algorithm>
 #include <bit>
-#include <format>
 #include <limits>
 #include <memory>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ir/op.h"
 #include "ops/lower.h"
@@ -22,7 +22,7 @@ std::string template_obstacle(const KernelSpec& spec, const Caps& caps) {
   for (const KernelOperand& operand : spec.fused->operands) {
     // A margin, so that indices of surplus threads do not wrap.
     if (operand.elements > std::numeric_limits<std::uint32_t>::max() - (1 << 16))
-      return std::format("an operand of {} elements; kernel indices are 32-bit", operand.elements);
+      return formatted("an operand of {} elements; kernel indices are 32-bit", operand.elements);
   }
   return launch_obstacle(spec, caps);
 }
@@ -62,7 +62,8 @@ std::vector<Candidate> lower_scan(const FusedKernel& kernel, const Caps& caps) {
     ty = std::min(ty, threads);
     const std::uint32_t tx = threads / ty;
     spec.family = "scan";
-    spec.variant = std::format("{}{} {}x{}{}", sums ? "sums " : "", columns ? "columns" : "rows", tx, ty, vec ? " vec4" : "");
+    spec.variant =
+        formatted("{}{} {}x{}{}", sums ? "sums " : "", columns ? "columns" : "rows", tx, ty, vec ? " vec4" : "");
     spec.constants = {{"TX", tx},
                       {"TY", ty},
                       {"V", columns ? 4 : kPerThread},

@@ -1,11 +1,11 @@
 // Geometry of sorts.
 #include <algorithm>
 #include <bit>
-#include <format>
 #include <memory>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/access.h"
 #include "ops/order.h"
 
@@ -24,7 +24,7 @@ std::vector<Candidate> lower_sort_chunks(const FusedKernel& kernel, const Caps& 
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
   spec.family = "sort_chunks";
-  spec.variant = std::format("{}x{}", items_per_group, capacity);
+  spec.variant = formatted("{}x{}", items_per_group, capacity);
   spec.constants = {{"CAPACITY", capacity}, {"ITEMS_PER_GROUP", items_per_group}, {"THREADS", threads}};
   spec.local = {threads, 1, 1};
   spec.workgroups = static_cast<std::uint64_t>(ceil_div(rows * ceil_div(n, chunk), items_per_group));
@@ -44,7 +44,7 @@ std::vector<Candidate> lower_sort_merge(const FusedKernel& kernel, const Caps& c
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
   spec.family = "sort_merge";
-  spec.variant = std::format("{}x{}", kMergeTile, threads);
+  spec.variant = formatted("{}x{}", kMergeTile, threads);
   spec.constants = {{"TILE", kMergeTile}, {"THREADS", threads}, {"PER_THREAD", ceil_div(kMergeTile, std::int64_t{threads})}};
   spec.local = {threads, 1, 1};
   spec.workgroups = static_cast<std::uint64_t>(rows * ceil_div(n, kMergeTile));

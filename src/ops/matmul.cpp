@@ -1,8 +1,8 @@
 // Matrix products. The record sees operands of rank >= 2; vectors are reshaped by the public function.
 #include <algorithm>
 #include <cmath>
-#include <format>
 
+#include "base/format.h"
 #include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -39,26 +39,27 @@ Product split(const Shape& a, const Shape& b, const Attrs& attrs) {
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType &a = ctx.inputs[0], &b = ctx.inputs[1];
   if (is_quantized(a.dtype) && is_quantized(b.dtype)) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("both operands are quantized: {} and {}", a.to_string(), b.to_string()));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             formatted("both operands are quantized: {} and {}", a.to_string(), b.to_string()));
   }
   const bool quantized = is_quantized(a.dtype) || is_quantized(b.dtype);
   const DType dtype = is_quantized(a.dtype) ? b.dtype : a.dtype;
   if (a.dtype != b.dtype && !quantized) {
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("the operands have different dtypes: {} and {}", a.to_string(), b.to_string()));
+             formatted("the operands have different dtypes: {} and {}", a.to_string(), b.to_string()));
   }
   if (!is_float(dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(dtype)));
   if (a.shape.rank() < 2 || b.shape.rank() < 2) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("needs operands of rank >= 2: {} and {}", a.to_string(), b.to_string()));
+             formatted("needs operands of rank >= 2: {} and {}", a.to_string(), b.to_string()));
   }
   const Product p = guarded(ctx, [&] { return split(a.shape, b.shape, ctx.attrs); });
   if (p.k_a != p.k_b) {
     const auto word = [&](const char* attr) { return ctx.attrs.get<bool>(attr) ? " transposed" : ""; };
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("contracted extents differ: {}{} has {}, {}{} has {}", a.to_string(), word("transpose_a"),
-                         p.k_a, b.to_string(), word("transpose_b"), p.k_b));
+             formatted("contracted extents differ: {}{} has {}, {}{} has {}", a.to_string(), word("transpose_a"), p.k_a,
+                       b.to_string(), word("transpose_b"), p.k_b));
   }
   return {{dtype, append(p.batch, p.m, p.n)}};
 }
@@ -213,12 +214,11 @@ Value matmul(Operand a, Operand b, bool transpose_a, bool transpose_b) {
   const Shape xs = x.shape(), ws = w.shape();
   if (xs.rank() == 0 || ws.rank() == 0) {
     op_error(ErrorCode::ShapeMismatch, "matmul",
-             std::format("scalars have no matrix product: {} and {}", x.type().to_string(), w.type().to_string()),
-             line);
+             formatted("scalars have no matrix product: {} and {}", x.type().to_string(), w.type().to_string()), line);
   }
   if ((xs.rank() == 1 && transpose_a) || (ws.rank() == 1 && transpose_b)) {
     op_error(ErrorCode::InvalidArgument, "matmul",
-             std::format("a vector cannot be transposed: {} and {}", x.type().to_string(), w.type().to_string()), line);
+             formatted("a vector cannot be transposed: {} and {}", x.type().to_string(), w.type().to_string()), line);
   }
   if (xs.rank() == 1) x = reshape(x, {1, xs[0]}, line);
   if (ws.rank() == 1) w = reshape(w, {ws[0], 1}, line);
@@ -235,8 +235,8 @@ Value matmul(Operand a, Operand b, bool transpose_a, bool transpose_b) {
     y = x.graph().add("matmul", values, {{"transpose_a", transpose_a}, {"transpose_b", transpose_b}}, line);
   } catch (Error& e) {
     if (flatten || xs.rank() == 1 || ws.rank() == 1) {
-      throw e.context(std::format("matmul of {} and {}", TensorType{x.dtype(), xs}.to_string(),
-                                  TensorType{w.dtype(), ws}.to_string()));
+      throw e.context(formatted("matmul of {} and {}", TensorType{x.dtype(), xs}.to_string(),
+                                TensorType{w.dtype(), ws}.to_string()));
     }
     throw;
   }

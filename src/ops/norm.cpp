@@ -5,8 +5,8 @@
 // x - mean = (x - m0) - c keeps its digits when |mean| is far above the deviation, where mean itself cannot (its last bit is
 // as large as that of x). The fuser makes one kernel of the reductions and of the normalized result.
 #include <cmath>
-#include <format>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -87,13 +87,13 @@ Layout layout_of(Form form, const Shape& x, const Attrs& attrs) {
 void check_epsilon(const InferContext& ctx) {
   const double eps = ctx.attrs.get<double>("epsilon");
   if (!(eps > 0) || !std::isfinite(eps))
-    ctx.fail(ErrorCode::InvalidArgument, std::format("epsilon must be positive and finite, not {}", eps));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("epsilon must be positive and finite, not {}", eps));
 }
 
 void check_float(const InferContext& ctx) {
   const DType dtype = ctx.inputs[0].dtype;
   if (!is_float(dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(dtype)));
 }
 
 /// Operands from `first` on must have x's dtype and this shape.
@@ -103,7 +103,7 @@ void check_params(const InferContext& ctx, std::size_t first, std::initializer_l
     const TensorType want{ctx.inputs[0].dtype, shape}, &got = ctx.inputs[first++];
     if (got != want) {
       ctx.fail(got.dtype != want.dtype ? ErrorCode::DTypeMismatch : ErrorCode::ShapeMismatch,
-               std::format("{} must be {}, not {}", name, want.to_string(), got.to_string()));
+               formatted("{} must be {}, not {}", name, want.to_string(), got.to_string()));
     }
   }
 }
@@ -111,7 +111,7 @@ void check_params(const InferContext& ctx, std::size_t first, std::initializer_l
 void check_rank(const InferContext& ctx, int least, const char* layout) {
   const TensorType& x = ctx.inputs[0];
   if (x.shape.rank() < least)
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("needs {} (rank >= {}), not {}", layout, least, x.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("needs {} (rank >= {}), not {}", layout, least, x.to_string()));
 }
 
 std::vector<TensorType> infer(Form form, const InferContext& ctx) {
@@ -124,14 +124,14 @@ std::vector<TensorType> infer(Form form, const InferContext& ctx) {
     case Form::Rms: {
       const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
       if (axis < 0 || axis >= shape.rank())
-        ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, shape.rank()));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, shape.rank()));
       break;
     }
     case Form::Group: {
       check_rank(ctx, 2, "[N, C, ...]");
       const std::int64_t groups = ctx.attrs.get<std::int64_t>("groups");
       if (groups < 1 || shape[1] % groups != 0) {
-        ctx.fail(ErrorCode::InvalidArgument, std::format("groups {} do not divide the {} channels", groups, shape[1]));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("groups {} do not divide the {} channels", groups, shape[1]));
       }
       break;
     }
@@ -149,11 +149,11 @@ std::vector<TensorType> infer(Form form, const InferContext& ctx) {
   if (l.count == 0) {
     ctx.fail(
         ErrorCode::ShapeMismatch,
-        std::format("nothing to normalize over: {} has no elements along the axes of the statistics", x.to_string()));
+        formatted("nothing to normalize over: {} has no elements along the axes of the statistics", x.to_string()));
   }
   if (form == Form::Batch && l.count == 1) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("needs more than one value per channel in training: {} has one", x.to_string()));
+             formatted("needs more than one value per channel in training: {} has one", x.to_string()));
   }
   check_params(ctx, 1, {"scale", "bias"}, l.scale);
   const TensorType stats{x.dtype, l.stats};
@@ -472,8 +472,8 @@ Value build_norm(std::string_view op, const Operand& x, Param scale, const Param
 Attrs last_axes(std::string_view op, const Operand& x, std::int64_t axes, double eps) {
   const int rank = resolve_value(op, x).shape().rank();
   if (axes < 1 || axes > rank)
-    op_error(ErrorCode::InvalidArgument, op,
-             std::format("cannot normalize over the last {} axes of rank {}", axes, rank), x.line());
+    op_error(ErrorCode::InvalidArgument, op, formatted("cannot normalize over the last {} axes of rank {}", axes, rank),
+             x.line());
   return {{"axis", rank - axes}, {"epsilon", eps}};
 }
 
@@ -503,7 +503,7 @@ Value batch_norm_training(Operand x, Value running_mean, Value running_variance,
                           double momentum, double eps) {
   const char* const op = "batch_norm_training";
   if (!(momentum >= 0 && momentum <= 1))
-    op_error(ErrorCode::InvalidArgument, op, std::format("momentum must be in [0, 1], not {}", momentum), x.line());
+    op_error(ErrorCode::InvalidArgument, op, formatted("momentum must be in [0, 1], not {}", momentum), x.line());
   const Value y = build_norm(op, x, scale, bias, {{"epsilon", eps}});
   Graph& graph = y.graph();
   const Layout l = layout_of(Form::Batch, y.shape(), y.node().attrs);
@@ -515,8 +515,8 @@ Value batch_norm_training(Operand x, Value running_mean, Value running_variance,
     const Value batch = graph.value({y.id().node, result});
     if (!running || &running.graph() != &graph || running.type() != batch.type()) {
       op_error(ErrorCode::ShapeMismatch, op,
-               std::format("{} must be a state of type {}{}", name, batch.type().to_string(),
-                           running ? ", not " + running.type().to_string() : ""),
+               formatted("{} must be a state of type {}{}", name, batch.type().to_string(),
+                         running ? ", not " + running.type().to_string() : ""),
                x.line());
     }
     const auto at = [&](Operand o) {

@@ -4,10 +4,10 @@
 
 #include <charconv>
 #include <cmath>
-#include <format>
 
 #include "aeshna/ops.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ir/op.h"
 #include "ops/appended.h"
 
@@ -62,7 +62,7 @@ struct Update {
 
   /// Moment leaf of this parameter, zero at first.
   Value slot(std::string_view slot_name) const {
-    return graph.state(std::format("aeshna.opt.{}/{}", slot_name, name), p.shape(), DType::f32, Init::zeros());
+    return graph.state(formatted("aeshna.opt.{}/{}", slot_name, name), p.shape(), DType::f32, Init::zeros());
   }
   /// A bad step changes nothing.
   void store(Value leaf, Value old_value, Value new_value) const {

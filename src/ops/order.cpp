@@ -2,10 +2,10 @@
 // sums of the blocks are summed up, and each block is scanned from its start value (scan).
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <limits>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/order.h"
@@ -16,13 +16,14 @@ int infer_axis(const InferContext& ctx) {
   const Shape& x = ctx.inputs[0].shape;
   const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
   if (axis < 0 || axis >= x.rank())
-    ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, x.rank()));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, x.rank()));
   return static_cast<int>(axis);
 }
 
 void need_number(const InferContext& ctx, const TensorType& x) {
   if (!is_float(x.dtype) && x.dtype != DType::i32 && x.dtype != DType::u32)
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, i32 and u32, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch,
+             formatted("is defined for floats, i32 and u32, not for {}", dtype_name(x.dtype)));
 }
 
 namespace {
@@ -34,7 +35,7 @@ using Ints = std::vector<std::int64_t>;
 std::int64_t infer_block(const InferContext& ctx, bool may_be_whole) {
   const std::int64_t block = ctx.attrs.get<std::int64_t>("block");
   if (block < (may_be_whole ? 0 : 1) || block > UINT32_MAX)
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr block must be a number of elements, not {}", block));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr block must be a number of elements, not {}", block));
   return block;
 }
 
@@ -167,7 +168,7 @@ OpDef scan_op() {
       const TensorType starts{ctx.inputs[0].dtype, block_shape(ctx.inputs[0].shape, axis, block)};
       if (ctx.inputs[1] != starts)
         ctx.fail(ErrorCode::ShapeMismatch,
-                 std::format("the start values must be {}, not {}", starts.to_string(), ctx.inputs[1].to_string()));
+                 formatted("the start values must be {}, not {}", starts.to_string(), ctx.inputs[1].to_string()));
     }
     return {ctx.inputs[0]};
   };
@@ -266,7 +267,7 @@ Value repeat(const Operand& x, int axis, std::int64_t count, bool interleave) {
 }
 
 Value checked_repeat(std::string_view op, const Operand& x, int axis, std::int64_t count, bool interleave) {
-  if (count < 0) op_error(ErrorCode::InvalidArgument, op, std::format("{} repeats of axis {}", count, axis), x.line());
+  if (count < 0) op_error(ErrorCode::InvalidArgument, op, formatted("{} repeats of axis {}", count, axis), x.line());
   try {
     return count == 1 ? x.value() : repeat(x, axis, count, interleave);
   } catch (const Error& e) {
@@ -280,7 +281,7 @@ Value tile(Operand x, const std::vector<std::int64_t>& repeats) {
   Value v = resolve_value("tile", x);
   if (std::ssize(repeats) != v.shape().rank()) {
     op_error(ErrorCode::InvalidArgument, "tile",
-             std::format("{} repeats for {}: one per axis is needed", repeats.size(), v.type().to_string()), x.line());
+             formatted("{} repeats for {}: one per axis is needed", repeats.size(), v.type().to_string()), x.line());
   }
   for (std::size_t d = 0; d < repeats.size(); ++d)
     v = checked_repeat("tile", {v, x.line()}, static_cast<int>(d), repeats[d], false);

@@ -7,10 +7,10 @@
 //
 // Gradients at kinks and ties follow PyTorch.
 #include <cmath>
-#include <format>
 #include <numbers>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -272,28 +272,28 @@ std::vector<TensorType> infer_pointwise(const Row& row, const InferContext& ctx)
   const bool is_select = row.name == "select";
   if (is_select && ctx.inputs[0].dtype != DType::boolean) {
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("the condition must be boolean, not {}", dtype_name(ctx.inputs[0].dtype)));
+             formatted("the condition must be boolean, not {}", dtype_name(ctx.inputs[0].dtype)));
   }
   const DType dtype = ctx.inputs.back().dtype;
   Shape shape = ctx.inputs[0].shape;
   for (std::size_t i = 0; i < ctx.inputs.size(); ++i) {
     const TensorType& input = ctx.inputs[i];
     if (input.dtype != dtype && !(is_select && i == 0)) {
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("the operands have different dtypes: {} and {}", input.to_string(),
-                                                     ctx.inputs.back().to_string()));
+      ctx.fail(ErrorCode::DTypeMismatch, formatted("the operands have different dtypes: {} and {}", input.to_string(),
+                                                   ctx.inputs.back().to_string()));
     }
     shape = guarded(ctx, [&] { return broadcast_shapes(shape, input.shape); });
   }
   const bool dequantizes = row.name == "cast" && is_quantized(dtype) && is_float(ctx.attrs.get<DType>("dtype"));
   if (!in_domain(row.domain, dtype) && !dequantizes) {
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("is defined for {}, not for {}", domain_name(row.domain), dtype_name(dtype)));
+             formatted("is defined for {}, not for {}", domain_name(row.domain), dtype_name(dtype)));
   }
   DType result = row.def.boolean_result ? DType::boolean : dtype;
   if (row.name == "cast") {
     result = ctx.attrs.get<DType>("dtype");
     if (!in_domain(Domain::Scalar, result))
-      ctx.fail(ErrorCode::Unsupported, std::format("cannot cast to {}", dtype_name(result)));
+      ctx.fail(ErrorCode::Unsupported, formatted("cannot cast to {}", dtype_name(result)));
   }
   return {{result, shape}};
 }

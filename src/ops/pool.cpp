@@ -1,10 +1,10 @@
 // Pooling over the one or two spatial axes of x [N, C, ...]: a reduction over windows of x. Gradients are gathers: every position of
 // x adds up the windows that see it, so that nothing is scattered and the order of the additions is fixed.
 #include <cmath>
-#include <format>
 #include <limits>
 #include <optional>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -72,16 +72,16 @@ Pool pool_of(const Shape& x, const Attrs& attrs) {
 Pool infer_pool(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   if (!is_float(x.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(x.dtype)));
   const std::size_t n = ctx.attrs.get<Ints>("kernel").size();
   if (n < 1 || n > 2 || static_cast<std::size_t>(x.shape.rank()) != n + 2) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("a kernel of {} axes needs x [N, C, {}], not {}", n,
-                                                   n == 1 ? "L" : "H, W (one or two spatial axes)", x.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("a kernel of {} axes needs x [N, C, {}], not {}", n,
+                                                 n == 1 ? "L" : "H, W (one or two spatial axes)", x.to_string()));
   }
   for (const char* name : {"stride", "dilation", "before", "after"}) {
     const std::size_t given = ctx.attrs.get<Ints>(name).size();
     if (given != n)
-      ctx.fail(ErrorCode::InvalidArgument, std::format("{} has {} entries for {} spatial axes", name, given, n));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("{} has {} entries for {} spatial axes", name, given, n));
   }
   ctx.attrs.get<bool>("ceil_mode");
   for (std::size_t i = 0; i < n; ++i) {
@@ -89,12 +89,13 @@ Pool infer_pool(const InferContext& ctx) {
     const int axis = static_cast<int>(i) + 2;
     window_count(ctx, axis, x.shape[axis], at("kernel"), at("stride"), at("dilation"), at("before"), at("after"));
     if (at("stride") > INT32_MAX)
-      ctx.fail(ErrorCode::InvalidArgument, std::format("stride {} of axis {} is more than 32 bits hold", at("stride"), axis));
+      ctx.fail(ErrorCode::InvalidArgument,
+               formatted("stride {} of axis {} is more than 32 bits hold", at("stride"), axis));
     const std::int64_t half = (at("dilation") * (at("kernel") - 1) + 1) / 2;
     if (at("before") > half || at("after") > half) {
       ctx.fail(ErrorCode::InvalidArgument,
-               std::format("padding ({}, {}) of axis {} is more than {}, half of what the kernel spans", at("before"),
-                           at("after"), axis, half));
+               formatted("padding ({}, {}) of axis {} is more than {}, half of what the kernel spans", at("before"),
+                         at("after"), axis, half));
     }
   }
   const Pool pool = guarded(ctx, [&] {
@@ -106,7 +107,7 @@ Pool infer_pool(const InferContext& ctx) {
     if (a.dilation == 1) continue;  // every window starts before the end and is at most half padding
     for (std::int64_t o = 0; o < a.out; ++o) {
       if (a.count(o, 0, a.extent) == 0)
-        ctx.fail(ErrorCode::InvalidArgument, std::format("window {} of axis {} sees nothing but padding", o, i + 2));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("window {} of axis {} sees nothing but padding", o, i + 2));
     }
   }
   return pool;
@@ -363,7 +364,7 @@ OpDef max_pool_op() {
     for (const Axis& a : p.axes) positions *= a.extent;
     if (positions > std::numeric_limits<std::int32_t>::max() / 2)
       ctx.fail(ErrorCode::LimitExceeded,
-               std::format("{} positions for each channel do not fit the i32 of the index", positions));
+               formatted("{} positions for each channel do not fit the i32 of the index", positions));
     const Shape y = p.result(ctx.inputs[0].shape);
     return {{ctx.inputs[0].dtype, y}, {DType::i32, y}};
   };
@@ -506,8 +507,8 @@ Ints per_axis(std::string_view op, const char* name, const Ints& given, std::siz
   if (given.empty()) return otherwise;
   if (given.size() == 1) return Ints(n, given[0]);
   if (given.size() != n)
-    op_error(ErrorCode::InvalidArgument, op,
-             std::format("{} has {} entries for {} spatial axes", name, given.size(), n), line);
+    op_error(ErrorCode::InvalidArgument, op, formatted("{} has {} entries for {} spatial axes", name, given.size(), n),
+             line);
   return given;
 }
 
@@ -515,7 +516,7 @@ Ints per_axis(std::string_view op, const char* name, const Ints& given, std::siz
 std::size_t spatial_axes(std::string_view op, const Operand& x) {
   const Value v = resolve_value(op, x);
   if (v.shape().rank() < 3)
-    op_error(ErrorCode::ShapeMismatch, op, std::format("needs x [N, C, spatial...], not {}", v.type().to_string()),
+    op_error(ErrorCode::ShapeMismatch, op, formatted("needs x [N, C, spatial...], not {}", v.type().to_string()),
              x.line());
   return static_cast<std::size_t>(v.shape().rank()) - 2;
 }
@@ -550,7 +551,7 @@ Ints adaptive_out(std::string_view op, const Operand& x, const Ints& out) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] < 1 || all[i] > x.value().shape()[static_cast<int>(i) + 2]) {
       op_error(ErrorCode::InvalidArgument, op,
-               std::format("cannot make {} windows of axis {} of {}", all[i], i + 2, x.value().type().to_string()),
+               formatted("cannot make {} windows of axis {} of {}", all[i], i + 2, x.value().type().to_string()),
                x.line());
     }
   }
@@ -584,7 +585,7 @@ Value adaptive_max_pool(Operand x, const std::vector<std::int64_t>& out) {
   const auto options = even_windows(x.value().shape(), all);
   if (!options) {
     op_error(ErrorCode::InvalidArgument, op,
-             std::format("the extents of the result must divide those of {}", x.value().type().to_string()), x.line());
+             formatted("the extents of the result must divide those of {}", x.value().type().to_string()), x.line());
   }
   return build_pool("max_pool", x, *options, false);
 }
@@ -597,7 +598,7 @@ Value adaptive_avg_pool(Operand x, const std::vector<std::int64_t>& out) {
   if (const auto options = even_windows(shape, all)) return build_pool("avg_pool", x, *options, true);
   // Windows of different widths: a product with the matrix of the weights, axis by axis.
   if (all.size() > 2)
-    op_error(ErrorCode::ShapeMismatch, op, std::format("has one or two spatial axes, not {}", all.size()), x.line());
+    op_error(ErrorCode::ShapeMismatch, op, formatted("has one or two spatial axes, not {}", all.size()), x.line());
   const auto weights = [&](std::size_t i) {
     const std::int64_t extent = shape[static_cast<int>(i) + 2], rows = all[i];
     std::vector<double> values(static_cast<std::size_t>(rows * extent), 0.0);

@@ -2,10 +2,10 @@
 // Operands: seed u32[2] (state aeshna.seed) and step u32 (state aeshna.step); attrs dims and stream.
 // Word of element i: philox(counter = {low 32 bits of i / 4, step, stream, 0}, key = seed)[i % 4].
 #include <cmath>
-#include <format>
 #include <limits>
 #include <numbers>
 
+#include "base/format.h"
 #include "base/philox.h"
 #include "ir/graph_access.h"
 #include "ir/leaf.h"
@@ -29,7 +29,7 @@ void need_generator(const InferContext& ctx, std::span<const TensorType> seed_an
   }
   const std::int64_t stream = ctx.attrs.get<std::int64_t>("stream");
   if (stream < 0 || stream > kMaxStream)
-    ctx.fail(ErrorCode::OutOfRange, std::format("the stream {} does not fit 32 bits", stream));
+    ctx.fail(ErrorCode::OutOfRange, formatted("the stream {} does not fit 32 bits", stream));
 }
 
 TensorType infer(const InferContext& ctx, DType dtype) {
@@ -154,9 +154,9 @@ OpDef dropout_op() {
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
     const TensorType& x = ctx.inputs[0];
     if (!is_float(x.dtype))
-      ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+      ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(x.dtype)));
     const double p = ctx.attrs.get<double>("p");
-    if (!(p >= 0 && p < 1)) ctx.fail(ErrorCode::InvalidArgument, std::format("p must lie in [0, 1), not {}", p));
+    if (!(p >= 0 && p < 1)) ctx.fail(ErrorCode::InvalidArgument, formatted("p must lie in [0, 1), not {}", p));
     ctx.attrs.get<bool>("always");
     need_generator(ctx, ctx.inputs.subspan(1));
     return {x};
@@ -243,8 +243,11 @@ Value random_normal(Graph& graph, Shape shape, Loc loc) { return build_random("r
 Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc) {
   const auto is_f32 = [](double v) { return std::isfinite(static_cast<float>(v)); };
   if (!(is_f32(low) && is_f32(high) && is_f32(high - low) && low < high)) {
-    op_error(ErrorCode::InvalidArgument, "random_uniform",
-             std::format("low = {} and high = {}: low < high is needed, and that both and their difference are f32 numbers", low, high), loc);
+    op_error(
+        ErrorCode::InvalidArgument, "random_uniform",
+        formatted("low = {} and high = {}: low < high is needed, and that both and their difference are f32 numbers",
+                  low, high),
+        loc);
   }
   const auto at = [&](auto v) { return Operand(v, loc); };
   const Value scaled = add(at(mul(at(random_uniform(graph, shape, loc)), at(high - low))), at(low));
@@ -255,13 +258,15 @@ Value random_uniform(Graph& graph, Shape shape, double low, double high, Loc loc
 
 Value random_normal(Graph& graph, Shape shape, double mean, double stddev, Loc loc) {
   if (!(std::isfinite(static_cast<float>(mean)) && std::isfinite(static_cast<float>(stddev)) && stddev >= 0))
-    op_error(ErrorCode::InvalidArgument, "random_normal", std::format("mean = {} and stddev = {}: finite, and stddev >= 0", mean, stddev), loc);
+    op_error(ErrorCode::InvalidArgument, "random_normal",
+             formatted("mean = {} and stddev = {}: finite, and stddev >= 0", mean, stddev), loc);
   const auto at = [&](auto v) { return Operand(v, loc); };
   return add(at(mul(at(random_normal(graph, shape, loc)), at(stddev))), at(mean));
 }
 
 Value random_bernoulli(Graph& graph, Shape shape, double p, Loc loc) {
-  if (!(p >= 0 && p <= 1)) op_error(ErrorCode::InvalidArgument, "random_bernoulli", std::format("p must lie in [0, 1], not {}", p), loc);
+  if (!(p >= 0 && p <= 1))
+    op_error(ErrorCode::InvalidArgument, "random_bernoulli", formatted("p must lie in [0, 1], not {}", p), loc);
   const auto at = [&](Value v) { return Operand(v, loc); };
   const Value bits = build_random("random_bits", graph, shape, loc);
   if (p == 1) return equal(at(bits), at(bits));  // 2^32 is no u32
@@ -271,7 +276,7 @@ Value random_bernoulli(Graph& graph, Shape shape, double p, Loc loc) {
 Value random_int(Graph& graph, Shape shape, std::int64_t low, std::int64_t high, Loc loc) {
   if (low >= high || low < INT32_MIN || high > std::int64_t{INT32_MAX} + 1 || high - low > INT32_MAX) {
     op_error(ErrorCode::InvalidArgument, "random_int",
-             std::format("[{}, {}) must hold 1 to 2^31 - 1 numbers that fit i32", low, high), loc);
+             formatted("[{}, {}) must hold 1 to 2^31 - 1 numbers that fit i32", low, high), loc);
   }
   const auto at = [&](Value v) { return Operand(v, loc); };
   const Value bits = build_random("random_bits", graph, shape, loc);
@@ -283,8 +288,10 @@ Value random_categorical(Operand logits) {
   const Value x = resolve_value("random_categorical", logits);
   const Loc& loc = logits.line();
   if (!is_float(x.dtype()) || x.shape().rank() < 1 || x.shape()[x.shape().rank() - 1] < 1) {
-    op_error(ErrorCode::ShapeMismatch, "random_categorical",
-             std::format("needs float logits with at least one class along their last axis, not {}", x.type().to_string()), loc);
+    op_error(
+        ErrorCode::ShapeMismatch, "random_categorical",
+        formatted("needs float logits with at least one class along their last axis, not {}", x.type().to_string()),
+        loc);
   }
   const auto at = [&](Value v) { return Operand(v, loc); };
   const Value u = random_uniform(x.graph(), x.shape(), loc);
@@ -295,7 +302,8 @@ Value random_categorical(Operand logits) {
 Value dropout(Operand x, double p, bool always) {
   const Value v = resolve_value("dropout", x);
   const Loc& loc = x.line();
-  if (!(p >= 0 && p < 1)) op_error(ErrorCode::InvalidArgument, "dropout", std::format("p must lie in [0, 1), not {}", p), loc);
+  if (!(p >= 0 && p < 1))
+    op_error(ErrorCode::InvalidArgument, "dropout", formatted("p must lie in [0, 1), not {}", p), loc);
   Graph& graph = v.graph();
   const std::int64_t stream = next_stream(graph);
   const Value operands[] = {v, seed_state(graph, loc), step_state(graph, loc)};

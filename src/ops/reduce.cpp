@@ -1,9 +1,9 @@
 // Reductions over any set of axes. attrs: axes (sorted; none: x itself), keepdims. An empty sum is 0, an empty product 1,
 // an empty max, min, mean or logsumexp an error when the graph is built.
 #include <cmath>
-#include <format>
 #include <limits>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -49,14 +49,14 @@ Axis infer_axes(const InferContext& ctx, Empty empty) {
   const Ints& axes = ctx.attrs.get<Ints>("axes");
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0 || axes[i] >= x.rank()) {
-      ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axes[i], x.rank()));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axes[i], x.rank()));
     }
     if (i > 0 && axes[i] <= axes[i - 1]) ctx.fail(ErrorCode::InvalidArgument, "axes must be sorted and distinct");
   }
   Axis a = split_axes(x, ctx.attrs);
   if (empty == Empty::Refused && a.count == 0) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("nothing to reduce: {} has no elements along the reduced axes", ctx.inputs[0].to_string()));
+             formatted("nothing to reduce: {} has no elements along the reduced axes", ctx.inputs[0].to_string()));
   }
   return a;
 }
@@ -64,7 +64,7 @@ Axis infer_axes(const InferContext& ctx, Empty empty) {
 void need(const InferContext& ctx, bool ok, std::string_view what) {
   if (!ok)
     ctx.fail(ErrorCode::DTypeMismatch,
-             std::format("is defined for {}, not for {}", what, dtype_name(ctx.inputs[0].dtype)));
+             formatted("is defined for {}, not for {}", what, dtype_name(ctx.inputs[0].dtype)));
 }
 
 bool is_number(DType d) {

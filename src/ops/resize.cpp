@@ -3,10 +3,10 @@
 // (for each input, the results that it contributes to), so it needs no scatter and has a fixed order.
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <numeric>
 #include <optional>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -284,14 +284,14 @@ std::vector<Value> vjp_resize(const BuildContext& c, std::span<const Value> in, 
 std::vector<TensorType> infer_resize(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   if (!is_float(x.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(x.dtype)));
   const Ints& sizes = ctx.attrs.get<Ints>("sizes");
   const auto oneof = [&](std::string_view name, std::initializer_list<std::string_view> known) {
     const std::string& value = ctx.attrs.get<std::string>(name);
     if (std::ranges::find(known, value) != known.end()) return;
     std::string list;
-    for (const std::string_view k : known) list += std::format("{}{}", list.empty() ? "" : ", ", k);
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr {} must be one of {}, not \"{}\"", name, list, value));
+    for (const std::string_view k : known) list += formatted("{}{}", list.empty() ? "" : ", ", k);
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr {} must be one of {}, not \"{}\"", name, list, value));
   };
   oneof("mode", {"nearest", "linear", "cubic"});
   oneof("coordinates", {"half_pixel", "align_corners", "asymmetric"});
@@ -299,21 +299,21 @@ std::vector<TensorType> infer_resize(const InferContext& ctx) {
   const int first = x.shape.rank() - static_cast<int>(sizes.size());
   if (sizes.empty() || sizes.size() > 2 || first < 0) {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("sizes must list the last one or two axes of {}, not {}", x.to_string(), sizes.size()));
+             formatted("sizes must list the last one or two axes of {}, not {}", x.to_string(), sizes.size()));
   }
   const auto ratios = ctx.attrs.get_or<std::vector<double>>("ratios", {});
   if (!ratios.empty() && ratios.size() != sizes.size())
     ctx.fail(ErrorCode::InvalidArgument, "ratios must have one entry per size");
   if (const double a = ctx.attrs.get_or<double>("cubic_a", 0); !std::isfinite(a) || std::fabs(a) > 1e6)
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr cubic_a is {}", a));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("attr cubic_a is {}", a));
   Shape shape = x.shape;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const int d = first + static_cast<int>(i);
     if (x.shape[d] < 1 || sizes[i] < 1) {
-      ctx.fail(ErrorCode::ShapeMismatch, std::format("cannot resize axis {} from {} to {}", d, x.shape[d], sizes[i]));
+      ctx.fail(ErrorCode::ShapeMismatch, formatted("cannot resize axis {} from {} to {}", d, x.shape[d], sizes[i]));
     }
     if (!ratios.empty() && !(ratios[i] > 0 && std::isfinite(ratios[i]))) {
-      ctx.fail(ErrorCode::InvalidArgument, std::format("the ratio {} of axis {} is not positive", ratios[i], d));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("the ratio {} of axis {} is not positive", ratios[i], d));
     }
     shape = shape.with(d, sizes[i]);
   }
@@ -455,8 +455,8 @@ Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions opti
   const Shape shape = resolve_value("resize", x).shape();
   if (scales.empty() || std::ssize(scales) > shape.rank()) {
     op_error(ErrorCode::InvalidArgument, "resize",
-             std::format("{} scales for {}: one for each of the last one or two axes", scales.size(),
-                         x.value().type().to_string()),
+             formatted("{} scales for {}: one for each of the last one or two axes", scales.size(),
+                       x.value().type().to_string()),
              x.line());
   }
   Ints sizes;
@@ -465,7 +465,7 @@ Value resize_by(Operand x, const std::vector<double>& scales, ResizeOptions opti
     const int d = shape.rank() - static_cast<int>(scales.size()) + static_cast<int>(i);
     const double size = std::floor(static_cast<double>(shape[d]) * scales[i]);
     if (!(scales[i] > 0) || !std::isfinite(scales[i]) || size > 9e15) {
-      op_error(ErrorCode::InvalidArgument, "resize", std::format("the scale {} of axis {} is not usable", scales[i], d),
+      op_error(ErrorCode::InvalidArgument, "resize", formatted("the scale {} of axis {} is not usable", scales[i], d),
                x.line());
     }
     sizes.push_back(static_cast<std::int64_t>(size));

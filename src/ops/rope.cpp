@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <numbers>
 
+#include "base/format.h"
 #include "ir/device_types.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -49,32 +49,36 @@ std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   const int rank = x.shape.rank();
   if (x.dtype != DType::f32 && !is_half(x.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is not defined for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is not defined for {}", dtype_name(x.dtype)));
   if (rank < 2 || rank >= Shape::kMaxRank)
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("needs rows along the last two of 2 to {} axes: {}", Shape::kMaxRank - 1, x.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             formatted("needs rows along the last two of 2 to {} axes: {}", Shape::kMaxRank - 1, x.to_string()));
   const Rotation r(ctx.attrs);
   if (r.pairs() < 1 || 2 * r.pairs() > x.shape[rank - 1]) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("{} rotated elements do not fit rows of {}", 2 * r.pairs(), x.shape[rank - 1]));
+             formatted("{} rotated elements do not fit rows of {}", 2 * r.pairs(), x.shape[rank - 1]));
   }
   if (!std::isfinite(r.magnitude) || !std::ranges::all_of(r.frequencies, [](double f) { return std::isfinite(f); }))
     ctx.fail(ErrorCode::InvalidArgument, "attrs frequencies and magnitude must be finite");
   if (ctx.inputs.size() == 1) {
     if (r.max_positions != 0) ctx.fail(ErrorCode::InvalidArgument, "attr max_positions needs positions");
-    if (std::abs(r.offset) >= kMaxPosition) ctx.fail(ErrorCode::InvalidArgument, std::format("attr offset is {}", r.offset));
+    if (std::abs(r.offset) >= kMaxPosition)
+      ctx.fail(ErrorCode::InvalidArgument, formatted("attr offset is {}", r.offset));
     return {x};
   }
   const TensorType& positions = ctx.inputs[1];
   if (positions.dtype != DType::i32)
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("positions must be i32, not {}", dtype_name(positions.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("positions must be i32, not {}", dtype_name(positions.dtype)));
   const std::int64_t rows = x.shape[rank - 2];
   const bool batched = rank >= 3 && positions.shape == Shape{x.shape[0], rows};
   if (!batched && positions.shape != Shape{rows}) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("positions of {} must be [{}], or with the first axis [{}, {}], not {}",
-                                                   x.to_string(), rows, x.shape[0], rows, positions.shape.to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             formatted("positions of {} must be [{}], or with the first axis [{}, {}], not {}", x.to_string(), rows,
+                       x.shape[0], rows, positions.shape.to_string()));
   }
   if (r.max_positions < 1 || r.max_positions >= kMaxPosition)
-    ctx.fail(ErrorCode::InvalidArgument, std::format("attr max_positions is {}; positions need a table", r.max_positions));
+    ctx.fail(ErrorCode::InvalidArgument,
+             formatted("attr max_positions is {}; positions need a table", r.max_positions));
   if (r.offset != 0) ctx.fail(ErrorCode::InvalidArgument, "attr offset does not go with positions");
   return {x};
 }
@@ -261,15 +265,19 @@ RopeFrequencies rope_frequencies(std::int64_t rotary_dim, const RopeOptions& opt
   const RopeScaling& s = options.scaling;
   using enum RopeScaling::Kind;
   const auto refuse = [&](std::string message) { op_error(ErrorCode::InvalidArgument, "rope", std::move(message), line); };
-  if (rotary_dim < 2 || rotary_dim % 2 != 0) refuse(std::format("rotary_dim must be even and positive, not {}", rotary_dim));
-  if (!(options.base > 1) || !std::isfinite(options.base)) refuse(std::format("base must be greater than 1, not {}", options.base));
-  if (s.kind != None && !(s.factor > 0 && std::isfinite(s.factor))) refuse(std::format("scaling.factor must be positive, not {}", s.factor));
+  if (rotary_dim < 2 || rotary_dim % 2 != 0)
+    refuse(formatted("rotary_dim must be even and positive, not {}", rotary_dim));
+  if (!(options.base > 1) || !std::isfinite(options.base))
+    refuse(formatted("base must be greater than 1, not {}", options.base));
+  if (s.kind != None && !(s.factor > 0 && std::isfinite(s.factor)))
+    refuse(formatted("scaling.factor must be positive, not {}", s.factor));
   if ((s.kind == Llama3 || s.kind == Yarn) && !(s.original_length > 0))
-    refuse(std::format("scaling.original_length must be positive, not {}", s.original_length));
+    refuse(formatted("scaling.original_length must be positive, not {}", s.original_length));
   if (s.kind == Llama3 && !(s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor))
-    refuse(std::format("scaling needs 0 < low_freq_factor < high_freq_factor, not {} and {}", s.low_freq_factor, s.high_freq_factor));
+    refuse(formatted("scaling needs 0 < low_freq_factor < high_freq_factor, not {} and {}", s.low_freq_factor,
+                     s.high_freq_factor));
   if (s.kind == Yarn && !(s.beta_slow > 0 && s.beta_fast >= s.beta_slow))
-    refuse(std::format("scaling needs 0 < beta_slow <= beta_fast, not {} and {}", s.beta_slow, s.beta_fast));
+    refuse(formatted("scaling needs 0 < beta_slow <= beta_fast, not {} and {}", s.beta_slow, s.beta_fast));
   if (s.kind == Ntk && rotary_dim < 4) refuse("scaling Ntk needs a rotary_dim of 4 or more");
 
   const auto dim = static_cast<double>(rotary_dim);

@@ -9,11 +9,11 @@
 // The sorted order makes runs of equal keys; scatter_runs adds each run to its element of x, in place, in ascending order.
 #include <algorithm>
 #include <bit>
-#include <format>
 #include <limits>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ops/families.h"
 #include "ops/indices.h"
 #include "ops/lower_scatter.h"
@@ -35,11 +35,11 @@ std::vector<TensorType> infer_scatter(const InferContext& ctx, bool add) {
   const TensorType &x = ctx.inputs[0], &index = ctx.inputs[1], &updates = ctx.inputs[2];
   need_index(ctx, 1, "indices");
   if (x.dtype != updates.dtype) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("the operand and the updates have different dtypes: {} and {}",
-                                                   dtype_name(x.dtype), dtype_name(updates.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("the operand and the updates have different dtypes: {} and {}",
+                                                 dtype_name(x.dtype), dtype_name(updates.dtype)));
   }
   if (add && !is_float(x.dtype) && !is_integer(x.dtype)) {
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for numbers, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for numbers, not for {}", dtype_name(x.dtype)));
   }
   if (x.shape.rank() != index.shape.rank() || x.shape.rank() != updates.shape.rank()) {
     ctx.fail(ErrorCode::ShapeMismatch, "the operand, the indices and the updates must have equal ranks");
@@ -47,17 +47,17 @@ std::vector<TensorType> infer_scatter(const InferContext& ctx, bool add) {
   const int axis = need_axis(ctx, x.shape.rank());
   if (index.shape[axis] != updates.shape[axis]) {
     ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("{} indices and {} updates along axis {}", index.shape[axis], updates.shape[axis], axis));
+             formatted("{} indices and {} updates along axis {}", index.shape[axis], updates.shape[axis], axis));
   }
   for (int d = 0; d < x.shape.rank(); ++d) {
     if (d == axis) continue;
     if (updates.shape[d] != x.shape[d]) {
       ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("axis {} of the updates is {}, that of the operand {}", d, updates.shape[d], x.shape[d]));
+               formatted("axis {} of the updates is {}, that of the operand {}", d, updates.shape[d], x.shape[d]));
     }
     if (index.shape[d] != 1 && index.shape[d] != updates.shape[d]) {
       ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("axis {} of the indices is {}: neither 1 nor {}", d, index.shape[d], updates.shape[d]));
+               formatted("axis {} of the indices is {}: neither 1 nor {}", d, index.shape[d], updates.shape[d]));
     }
   }
   return {x};
@@ -225,7 +225,7 @@ void infer_method(const InferContext& ctx) {
   const std::string method = ctx.attrs.get_or<std::string>("method", "auto");
   if (method != "auto" && method != "dense" && method != "rank" && method != "radix") {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("attr method must be auto, dense, rank or radix, not \"{}\"", method));
+             formatted("attr method must be auto, dense, rank or radix, not \"{}\"", method));
   }
 }
 
@@ -319,7 +319,7 @@ Value build_scatter(std::string_view op, const Operand& x, const Operand& indice
   const int rank = target.shape().rank();
   if (axis < -rank || axis >= rank) {
     op_error(ErrorCode::InvalidArgument, op,
-             std::format("axis {} is out of range for {}", axis, target.type().to_string()), x.line());
+             formatted("axis {} is out of range for {}", axis, target.type().to_string()), x.line());
   }
   if (axis < 0) axis += rank;
   const Value y = build(op, {x, indices, updates}, {{"axis", axis}});

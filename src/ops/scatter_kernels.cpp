@@ -1,12 +1,12 @@
 // Records of the kernels that scatter expands to. Keys and places are i32 and not negative.
 #include <algorithm>
-#include <format>
 #include <memory>
 #include <numeric>
 
 #include "base/caps.h"
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/lower.h"
 #include "ops/lower_scatter.h"
@@ -39,7 +39,7 @@ Candidate start(const FusedKernel& kernel, const Caps& caps, std::string family,
   for (const KernelOperand& operand : kernel.operands) {
     spec.bytes += 4.0 * static_cast<double>(operand.elements);
     if (operand.elements > std::int64_t{UINT32_MAX}) {
-      candidate.rejected = std::format("an operand of {} elements; kernel indices are 32-bit", operand.elements);
+      candidate.rejected = formatted("an operand of {} elements; kernel indices are 32-bit", operand.elements);
     }
   }
   return candidate;
@@ -55,7 +55,7 @@ std::vector<Candidate> lower_order(const FusedKernel& kernel, const Caps& caps) 
   KernelSpec& spec = candidate.spec;
   std::int64_t tile = kOrderTile;  // a multiple of 4 * kOrderSplit
   while (tile > 4 * kOrderSplit && (tile + spec.local[0]) * 4 > caps.shared_bytes) tile /= 2;
-  spec.variant = std::format("{} split={}", spec.local[0], kOrderSplit);
+  spec.variant = formatted("{} split={}", spec.local[0], kOrderSplit);
   spec.constants = {{"THREADS", spec.local[0]}, {"SPLIT", kOrderSplit}, {"TILE", tile}};
   spec.workgroups = static_cast<std::uint64_t>(ceil_div(items, static_cast<std::int64_t>(spec.local[0]) / kOrderSplit));
   spec.shared_bytes = static_cast<std::uint32_t>((tile + spec.local[0]) * 4);
@@ -77,7 +77,7 @@ std::vector<Candidate> lower_radix(const FusedKernel& kernel, const Caps& caps, 
   while (shared_words() * 4 > caps.shared_bytes && spec.local[0] > 16) spec.local[0] /= 2;
   const auto threads = static_cast<std::int64_t>(spec.local[0]);
   spec.shared_bytes = shared_words() * 4;
-  spec.variant = std::format("{} bits at {}", kRadixBits, kernel.call.attrs.get<std::int64_t>("shift"));
+  spec.variant = formatted("{} bits at {}", kRadixBits, kernel.call.attrs.get<std::int64_t>("shift"));
   spec.constants = {{"THREADS", threads}, {"EACH", kRadixTile / threads}};
   spec.workgroups = static_cast<std::uint64_t>(blocks);
   if (!move) {
@@ -98,7 +98,7 @@ std::vector<Candidate> lower_runs(const FusedKernel& kernel, const Caps& caps, b
   for (const std::int64_t width : {4, 1}) {
     Candidate candidate = start(kernel, caps, joins ? "scatter_joins" : "scatter_runs", 256);
     KernelSpec& spec = candidate.spec;
-    spec.variant = std::format("{}{}", joins ? "joins" : add ? "add" : "last", width == 4 ? " vec4" : "");
+    spec.variant = formatted("{}{}", joins ? "joins" : add ? "add" : "last", width == 4 ? " vec4" : "");
     spec.constants = {{"WIDTH", width}, {"ADD", add ? 1 : 0}, {"CHUNK", chunk}};
     if (width == 4 && x[3] % 4 != 0) candidate.rejected = "the columns are not a multiple of 4";
     if (width == 4 && !joins && candidate.rejected.empty()) {
@@ -114,7 +114,7 @@ std::vector<Candidate> lower_runs(const FusedKernel& kernel, const Caps& caps, b
         checked_mul(checked_mul(x[0], slots, "points of a scatter"), ceil_div(x[3], width), "points of a scatter");
     spec.workgroups = static_cast<std::uint64_t>(ceil_div(points, std::int64_t{spec.local[0]}));
     if (points > 0xffff0000 && candidate.rejected.empty()) {
-      candidate.rejected = std::format("{} points; kernel indices are 32-bit", points);
+      candidate.rejected = formatted("{} points; kernel indices are 32-bit", points);
     }
     finish(candidate, caps);
     candidates.push_back(std::move(candidate));
@@ -127,9 +127,9 @@ std::vector<Candidate> lower_runs(const FusedKernel& kernel, const Caps& caps, b
 void need_vector(const InferContext& ctx, std::size_t input, std::string_view name) {
   const TensorType& type = ctx.inputs[input];
   if (type.dtype != DType::i32)
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("{} must be i32, not {}", name, dtype_name(type.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("{} must be i32, not {}", name, dtype_name(type.dtype)));
   if (type.shape.rank() != 1)
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("{} must have rank 1, not {}", name, type.shape.rank()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("{} must have rank 1, not {}", name, type.shape.rank()));
 }
 
 OpDef kernel_op(std::string name, std::string doc, int inputs) {

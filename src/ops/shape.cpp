@@ -2,9 +2,9 @@
 // Their attrs are fully resolved (non-negative, one entry per axis); the public functions resolve defaults and negatives.
 #include <algorithm>
 #include <cmath>
-#include <format>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
@@ -22,7 +22,7 @@ const Ints& per_axis(const InferContext& ctx, std::string_view name, int rank) {
   const Ints& values = ctx.attrs.get<Ints>(name);
   if (std::ssize(values) != rank) {
     ctx.fail(ErrorCode::InvalidArgument,
-             std::format("{} must have one entry per axis: {} given for rank {}", name, values.size(), rank));
+             formatted("{} must have one entry per axis: {} given for rank {}", name, values.size(), rank));
   }
   return values;
 }
@@ -62,8 +62,8 @@ OpDef reshape_op() {
     const Shape shape = attr_shape(ctx);
     if (shape.elements() != ctx.inputs[0].shape.elements()) {
       ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("{} has {} elements, {} has {}", ctx.inputs[0].to_string(), ctx.inputs[0].shape.elements(),
-                           shape.to_string(), shape.elements()));
+               formatted("{} has {} elements, {} has {}", ctx.inputs[0].to_string(), ctx.inputs[0].shape.elements(),
+                         shape.to_string(), shape.elements()));
     }
     return {{ctx.inputs[0].dtype, shape}};
   };
@@ -91,10 +91,10 @@ OpDef permute_op() {
     std::array<bool, Shape::kMaxRank> seen{};
     for (const std::int64_t axis : axes) {
       if (axis < 0 || axis >= x.rank()) {
-        ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, x.rank()));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, x.rank()));
       }
       if (std::exchange(seen[static_cast<std::size_t>(axis)], true)) {
-        ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is listed twice", axis));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is listed twice", axis));
       }
       dims.push_back(x[static_cast<int>(axis)]);
     }
@@ -172,10 +172,10 @@ OpDef slice_op() {
       const auto i = static_cast<std::size_t>(d);
       if (axes[i] != d) ctx.fail(ErrorCode::InvalidArgument, "axes must list every axis in order");
       if (steps[i] < 1)
-        ctx.fail(ErrorCode::InvalidArgument, std::format("step {} of axis {} is not positive", steps[i], d));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("step {} of axis {} is not positive", steps[i], d));
       if (starts[i] < 0 || starts[i] > x[d] || ends[i] < 0 || ends[i] > x[d]) {
         ctx.fail(ErrorCode::OutOfRange,
-                 std::format("[{}, {}) of axis {} is outside its extent {}", starts[i], ends[i], d, x[d]));
+                 formatted("[{}, {}) of axis {} is outside its extent {}", starts[i], ends[i], d, x[d]));
       }
       dims.push_back(slice_extent(starts[i], ends[i], steps[i]));
     }
@@ -226,7 +226,7 @@ OpDef expand_op() {
     for (int d = 0; fits && d < x.rank(); ++d) fits = x[d] == 1 || x[d] == shape[d + shape.rank() - x.rank()];
     if (!fits)
       ctx.fail(ErrorCode::ShapeMismatch,
-               std::format("cannot broadcast {} to {}", ctx.inputs[0].to_string(), shape.to_string()));
+               formatted("cannot broadcast {} to {}", ctx.inputs[0].to_string(), shape.to_string()));
     return {{ctx.inputs[0].dtype, shape}};
   };
   op.eval = [](const EvalContext& ctx) {
@@ -262,14 +262,13 @@ OpDef pad_op() {
     const DType dtype = ctx.inputs[0].dtype;
     if (!is_float(dtype) &&
         (value != wrap_integer(dtype, std::trunc(value)) || (dtype == DType::boolean && value != 0 && value != 1))) {
-      ctx.fail(ErrorCode::InvalidArgument, std::format("the value {} is no {} value", value, dtype_name(dtype)));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("the value {} is no {} value", value, dtype_name(dtype)));
     }
     Ints dims;
     for (int d = 0; d < x.rank(); ++d) {
       const auto i = static_cast<std::size_t>(d);
       if (before[i] < 0 || after[i] < 0) {
-        ctx.fail(ErrorCode::InvalidArgument,
-                 std::format("negative padding ({}, {}) of axis {}", before[i], after[i], d));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("negative padding ({}, {}) of axis {}", before[i], after[i], d));
       }
       const char* what = "the padded extent";
       dims.push_back(guarded(ctx, [&] { return checked_add(checked_add(x[d], before[i], what), after[i], what); }));
@@ -324,19 +323,18 @@ OpDef concat_op() {
     const TensorType& first = ctx.inputs[0];
     const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
     if (axis < 0 || axis >= first.shape.rank()) {
-      ctx.fail(ErrorCode::InvalidArgument,
-               std::format("axis {} is out of range for rank {}", axis, first.shape.rank()));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, first.shape.rank()));
     }
     const int a = static_cast<int>(axis);
     std::int64_t extent = 0;
     for (const TensorType& input : ctx.inputs) {
       if (input.dtype != first.dtype) {
         ctx.fail(ErrorCode::DTypeMismatch,
-                 std::format("the operands have different dtypes: {} and {}", first.to_string(), input.to_string()));
+                 formatted("the operands have different dtypes: {} and {}", first.to_string(), input.to_string()));
       }
       if (input.shape.rank() != first.shape.rank() || input.shape.with(a, 0) != first.shape.with(a, 0)) {
         ctx.fail(ErrorCode::ShapeMismatch,
-                 std::format("{} and {} differ beyond axis {}", first.to_string(), input.to_string(), axis));
+                 formatted("{} and {} differ beyond axis {}", first.to_string(), input.to_string(), axis));
       }
       extent = guarded(ctx, [&] { return checked_add(extent, input.shape[a], "the concatenated extent"); });
     }
@@ -396,7 +394,7 @@ OpDef iota_op() {
     const Shape shape = attr_shape(ctx);
     const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
     if (axis < 0 || axis >= shape.rank()) {
-      ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for {}", axis, shape.to_string()));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for {}", axis, shape.to_string()));
     }
     if (shape[static_cast<int>(axis)] > INT32_MAX) ctx.fail(ErrorCode::LimitExceeded, "the coordinates do not fit i32");
     return {{DType::i32, shape}};
@@ -461,8 +459,8 @@ Value reshape(Operand x, std::vector<std::int64_t> dims, Loc loc) {
     }
     if (known == 0 || shape.elements() % known != 0) {
       op_error(ErrorCode::ShapeMismatch, "reshape",
-               std::format("{} has {} elements, which the given dimensions ({}) do not divide: -1 is undefined",
-                           shape.to_string(), shape.elements(), known),
+               formatted("{} has {} elements, which the given dimensions ({}) do not divide: -1 is undefined",
+                         shape.to_string(), shape.elements(), known),
                loc);
     }
     *unknown = shape.elements() / known;
@@ -478,7 +476,7 @@ Value permute(Operand x, std::vector<std::int64_t> axes, Loc loc) {
 
 Value transpose(Operand x) {
   const int rank = resolve_value("transpose", x).shape().rank();
-  if (rank < 2) op_error(ErrorCode::ShapeMismatch, "transpose", std::format("needs rank >= 2, not {}", rank), x.line());
+  if (rank < 2) op_error(ErrorCode::ShapeMismatch, "transpose", formatted("needs rank >= 2, not {}", rank), x.line());
   Ints axes;
   for (int d = 0; d < rank; ++d) axes.push_back(d);
   std::swap(axes[axes.size() - 1], axes[axes.size() - 2]);
@@ -491,8 +489,8 @@ Value slice(Operand x, const Axes& axes, const std::vector<std::int64_t>& starts
   const auto n = axes.empty() ? static_cast<std::size_t>(shape.rank()) : axes.size();
   if (starts.size() != n || ends.size() != n || (!steps.empty() && steps.size() != n)) {
     op_error(ErrorCode::InvalidArgument, "slice",
-             std::format("axes, starts, ends and steps must have equal lengths: {}, {}, {}, {}", n, starts.size(),
-                         ends.size(), steps.size()),
+             formatted("axes, starts, ends and steps must have equal lengths: {}, {}, {}, {}", n, starts.size(),
+                       ends.size(), steps.size()),
              x.line());
   }
   resolve_axes("slice", axes, shape.rank(), x.line());  // out of range or repeated

@@ -1,9 +1,9 @@
 // softmax and log_softmax over one axis, shifted by the row's maximum. log_softmax is x - logsumexp(x), never log(softmax).
 // A row of -inf gives NaN, as in PyTorch: masks are finite. A row with +inf gives NaN too.
 #include <cmath>
-#include <format>
 #include <limits>
 
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -16,10 +16,10 @@ using Ints = std::vector<std::int64_t>;
 std::vector<TensorType> infer(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   if (!is_float(x.dtype))
-    ctx.fail(ErrorCode::DTypeMismatch, std::format("is defined for floats, not for {}", dtype_name(x.dtype)));
+    ctx.fail(ErrorCode::DTypeMismatch, formatted("is defined for floats, not for {}", dtype_name(x.dtype)));
   const std::int64_t axis = ctx.attrs.get<std::int64_t>("axis");
   if (axis < 0 || axis >= x.shape.rank()) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("axis {} is out of range for rank {}", axis, x.shape.rank()));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("axis {} is out of range for rank {}", axis, x.shape.rank()));
   }
   return {x};
 }

@@ -6,10 +6,10 @@
 // again. Gradients go back to where the values came from (place).
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/order.h"
@@ -136,12 +136,13 @@ std::int64_t kept(std::int64_t n, std::int64_t chunk, std::int64_t keep) {
 void infer_pass(const InferContext& ctx) {
   const TensorType& x = ctx.inputs[0];
   need_number(ctx, x);
-  if (x.shape.rank() != 2) ctx.fail(ErrorCode::ShapeMismatch, std::format("needs rows of rank 2, not {}", x.to_string()));
+  if (x.shape.rank() != 2) ctx.fail(ErrorCode::ShapeMismatch, formatted("needs rows of rank 2, not {}", x.to_string()));
   if (x.shape[1] > INT32_MAX) ctx.fail(ErrorCode::LimitExceeded, "the indices do not fit i32");
   ctx.attrs.get<bool>("descending");
   if (ctx.inputs.size() > 1 && ctx.inputs[1] != TensorType{DType::i32, x.shape}) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("the indices must be {}, not {}",
-                                                   TensorType{DType::i32, x.shape}.to_string(), ctx.inputs[1].to_string()));
+    ctx.fail(ErrorCode::ShapeMismatch,
+             formatted("the indices must be {}, not {}", TensorType{DType::i32, x.shape}.to_string(),
+                       ctx.inputs[1].to_string()));
   }
 }
 
@@ -175,8 +176,8 @@ OpDef sort_chunks_op() {
     infer_pass(ctx);
     const std::int64_t chunk = ctx.attrs.get<std::int64_t>("chunk"), keep = ctx.attrs.get<std::int64_t>("keep");
     if (chunk < 1 || chunk > kSortChunk || keep < 1 || keep > chunk)
-      ctx.fail(ErrorCode::InvalidArgument, std::format("chunks of {} of which {} are kept: chunks have up to {} elements",
-                                                       chunk, keep, kSortChunk));
+      ctx.fail(ErrorCode::InvalidArgument,
+               formatted("chunks of {} of which {} are kept: chunks have up to {} elements", chunk, keep, kSortChunk));
     const Shape& x = ctx.inputs[0].shape;
     const Shape result = x.with(1, kept(x[1], chunk, keep));
     return {{ctx.inputs[0].dtype, result}, {DType::i32, result}};
@@ -219,7 +220,7 @@ OpDef merge_runs_op() {
     infer_pass(ctx);
     const std::int64_t run = ctx.attrs.get<std::int64_t>("run");
     if (run < kMergeTile || run % kMergeTile != 0)
-      ctx.fail(ErrorCode::InvalidArgument, std::format("runs of {} are no multiple of {}", run, kMergeTile));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("runs of {} are no multiple of {}", run, kMergeTile));
     return {ctx.inputs[0], ctx.inputs[1]};
   };
   op.eval = [](const EvalContext& ctx) {
@@ -270,7 +271,7 @@ OpDef place_op() {
       ctx.fail(ErrorCode::ShapeMismatch, "needs rows of rank 2 and as many indices");
     const std::int64_t n = ctx.attrs.get<std::int64_t>("n");
     if (n < x.shape[1] || n > INT32_MAX)
-      ctx.fail(ErrorCode::InvalidArgument, std::format("rows of {} do not hold {} elements", n, x.shape[1]));
+      ctx.fail(ErrorCode::InvalidArgument, formatted("rows of {} do not hold {} elements", n, x.shape[1]));
     return {{x.dtype, x.shape.with(1, n)}};
   };
   op.eval = [](const EvalContext& ctx) {
@@ -366,7 +367,7 @@ OpDef topk_op() {
     ctx.attrs.get<bool>("largest");
     const Shape& x = ctx.inputs[0].shape;
     if (k < 0 || k > x[axis])
-      ctx.fail(ErrorCode::OutOfRange, std::format("k = {} of an axis of {} elements", k, x[axis]));
+      ctx.fail(ErrorCode::OutOfRange, formatted("k = {} of an axis of {} elements", k, x[axis]));
     return {{ctx.inputs[0].dtype, x.with(axis, k)}, {DType::i32, x.with(axis, k)}};
   };
   op.eval = [](const EvalContext& ctx) {

@@ -1,6 +1,5 @@
 // The one place where the families become the op table.
 #include <algorithm>
-#include <format>
 
 #include "base/fail.h"
 #include "ops/families.h"

@@ -1,7 +1,7 @@
 // Flips, and windows: the view on which convolutions and pooling are built. Movement ops: access maps, not kernels.
-#include <format>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "ops/build.h"
 #include "ops/families.h"
 
@@ -19,7 +19,7 @@ OpDef flip_op() {
     const Ints& axes = ctx.attrs.get<Ints>("axes");
     for (std::size_t i = 0; i < axes.size(); ++i) {
       if (axes[i] < (i == 0 ? 0 : axes[i - 1] + 1) || axes[i] >= ctx.inputs[0].shape.rank()) {
-        ctx.fail(ErrorCode::InvalidArgument, std::format("axes must ascend within rank {}", ctx.inputs[0].shape.rank()));
+        ctx.fail(ErrorCode::InvalidArgument, formatted("axes must ascend within rank {}", ctx.inputs[0].shape.rank()));
       }
     }
     return {ctx.inputs[0]};
@@ -76,11 +76,12 @@ std::vector<TensorType> infer_windows(const InferContext& ctx) {
     ctx.fail(ErrorCode::InvalidArgument, "kernel, stride, dilation, before and after must have one entry per windowed axis");
   }
   if (static_cast<std::size_t>(x.rank()) < n) {
-    ctx.fail(ErrorCode::ShapeMismatch, std::format("windows over {} axes of a tensor of rank {}", n, x.rank()));
+    ctx.fail(ErrorCode::ShapeMismatch, formatted("windows over {} axes of a tensor of rank {}", n, x.rank()));
   }
   const double value = ctx.attrs.get<double>("value");
   if (!is_float(ctx.inputs[0].dtype) && value != 0) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("padding of {} with {}; only 0 is possible", dtype_name(ctx.inputs[0].dtype), value));
+    ctx.fail(ErrorCode::InvalidArgument,
+             formatted("padding of {} with {}; only 0 is possible", dtype_name(ctx.inputs[0].dtype), value));
   }
   Ints dims = leading(x, n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -187,7 +188,7 @@ class Fold {
     Ints dims = lead_;
     for (std::size_t i = 0; i < n; ++i) dims.push_back(windows(i));
     part = reshape_to(part, Shape(dims));
-    Ints before(dims.size(), 0), after(dims.size(), 0);
+    Ints before(dims.size()), after(dims.size());
     bool padded = false;
     for (std::size_t i = 0; i < n; ++i) {
       const std::size_t axis = lead_.size() + i;
@@ -245,11 +246,11 @@ OpDef windows_op() {
 std::int64_t window_count(const InferContext& ctx, int axis, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                           std::int64_t dilation, std::int64_t before, std::int64_t after) {
   if (kernel < 1 || stride < 1 || dilation < 1) {
-    ctx.fail(ErrorCode::InvalidArgument,
-             std::format("kernel {}, stride {} and dilation {} of axis {} must be at least 1", kernel, stride, dilation, axis));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("kernel {}, stride {} and dilation {} of axis {} must be at least 1",
+                                                   kernel, stride, dilation, axis));
   }
   if (before < 0 || after < 0) {
-    ctx.fail(ErrorCode::InvalidArgument, std::format("negative padding ({}, {}) of axis {}", before, after, axis));
+    ctx.fail(ErrorCode::InvalidArgument, formatted("negative padding ({}, {}) of axis {}", before, after, axis));
   }
   const auto [padded, span] = guarded(ctx, [&] {
     const char* what = "the extent of a window";
@@ -257,9 +258,11 @@ std::int64_t window_count(const InferContext& ctx, int axis, std::int64_t extent
                      checked_add(checked_mul(dilation, kernel - 1, what), std::int64_t{1}, what));
   });
   if (span > padded) {
-    ctx.fail(ErrorCode::ShapeMismatch,
-             std::format("a kernel of {} with dilation {} spans {} elements of axis {}, whose padded extent is {} ({} + {} + {})", kernel,
-                         dilation, span, axis, padded, before, extent, after));
+    ctx.fail(
+        ErrorCode::ShapeMismatch,
+        formatted(
+            "a kernel of {} with dilation {} spans {} elements of axis {}, whose padded extent is {} ({} + {} + {})",
+            kernel, dilation, span, axis, padded, before, extent, after));
   }
   return (padded - span) / stride + 1;
 }

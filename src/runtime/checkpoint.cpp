@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/quant.h"
 #include "io/safetensors.h"
 #include "runtime/convert.h"
@@ -87,13 +88,13 @@ std::map<std::string, TensorType, std::less<>> quantized_types(const Safetensors
   if (!json.is_object()) corrupt("is no JSON object");
   for (const auto& [name, value] : json.items()) {
     const SafetensorsEntry* entry = file.find(name);
-    if (entry == nullptr || !value.is_string()) corrupt(std::format("speaks of '{}', which is no tensor of it", name));
+    if (entry == nullptr || !value.is_string()) corrupt(formatted("speaks of '{}', which is no tensor of it", name));
     const DType dtype = parse_dtype(value.get<std::string>());
     const DTypeInfo& info = dtype_info(dtype);
     const Shape& shape = entry->type.shape;
     const int last = shape.rank() - 1;
     if (!is_quantized(dtype) || entry->type.dtype != DType::u8 || last < 0 || shape[last] % info.block_bytes != 0) {
-      corrupt(std::format("calls '{}' {}, but the tensor is {}", name, info.name, entry->type.to_string()));
+      corrupt(formatted("calls '{}' {}, but the tensor is {}", name, info.name, entry->type.to_string()));
     }
     types.emplace(name, TensorType{dtype, shape.with(last, shape[last] / info.block_bytes * info.block_elements)});
   }
@@ -106,11 +107,11 @@ class Problems {
   template <class... Args>
   void add(ErrorCode code, std::format_string<Args...> format, Args&&... args) {
     if (count_++ == 0) code_ = code;
-    if (count_ <= kListed) text_ += "\n  " + std::format(format, std::forward<Args>(args)...);
+    if (count_ <= kListed) text_ += "\n  " + formatted(format, std::forward<Args>(args)...);
   }
   void raise(const std::string& file) const {
     if (count_ == 0) return;
-    const std::string more = count_ > kListed ? std::format("\n  and {} more", count_ - kListed) : "";
+    const std::string more = count_ > kListed ? formatted("\n  and {} more", count_ - kListed) : "";
     fail(code_, "{} cannot be loaded; nothing has changed:{}{}", file, text_, more);
   }
 
@@ -200,7 +201,7 @@ CheckpointInfo read_checkpoint(Weights::Impl& store, const std::filesystem::path
   try {
     store.write(values);
   } catch (Error& e) {
-    throw e.context(std::format("loading {}", file.name()));
+    throw e.context(formatted("loading {}", file.name()));
   }
   return info;
 }
@@ -241,7 +242,7 @@ void load_weights(Weights::Impl& store, const std::filesystem::path& path) {
   try {
     store.create(added);
   } catch (Error& e) {
-    throw e.context(std::format("loading {}", file.name()));
+    throw e.context(formatted("loading {}", file.name()));
   }
 }
 

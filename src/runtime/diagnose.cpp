@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/reserved.h"
 #include "ir/interpreter.h"
 #include "ir/leaf.h"
@@ -31,9 +32,9 @@ std::string first_non_finite(const Graph& graph, const TensorMap& leaves) {
       if (!is_float(value.type.dtype)) continue;
       for (std::size_t i = 0; i < value.data.size(); ++i) {
         if (std::isfinite(value.data[i])) continue;
-        return std::format("[{}] {}at {}: element {} of its result {} is {}", node.op->name,
-                           node.name.empty() ? "" : "'" + node.name + "' ", node.line.to_string(), i,
-                           value.type.to_string(), value.data[i]);
+        return formatted("[{}] {}at {}: element {} of its result {} is {}", node.op->name,
+                         node.name.empty() ? "" : "'" + node.name + "' ", node.line.to_string(), i,
+                         value.type.to_string(), value.data[i]);
       }
     }
   }

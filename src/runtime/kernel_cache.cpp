@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <format>
 #include <thread>
 
 #include "aeshna/error.h"
+#include "base/format.h"
 
 namespace aeshna {
 namespace {
 
 std::string cache_key(const PlanKernel& kernel, std::uint32_t push_bytes) {
-  return std::format("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2],
-                     push_bytes);
+  return formatted("{} {}x{}x{} {}", kernel.source.key, kernel.local[0], kernel.local[1], kernel.local[2], push_bytes);
 }
 
 /// Of each kernel: the steps that share it have the same push block.
@@ -43,7 +42,7 @@ std::shared_ptr<gpu::Kernel> KernelCache::build(gpu::Device& device, const PlanK
                                  .local = kernel.local,
                                  .shared_bytes = kernel.shared_bytes});
   } catch (Error& e) {
-    throw e.context(std::format("kernel '{}'", kernel.name));
+    throw e.context(formatted("kernel '{}'", kernel.name));
   }
 }
 

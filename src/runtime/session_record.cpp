@@ -1,9 +1,9 @@
 // Plan -> command lists, recorded once. A step only submits them.
 #include <algorithm>
-#include <format>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/reserved.h"
 #include "gpu/launch.h"
 #include "runtime/session_impl.h"
@@ -47,8 +47,7 @@ class ChunkRecorder {
     std::ranges::sort(owners_);
     const auto duplicates = std::ranges::unique(owners_);
     owners_.erase(duplicates.begin(), duplicates.end());
-    chunks_.push_back(
-        {device_.record(commands_, std::move(owners_), std::format("{} {}", name_, chunks_.size())), ms_});
+    chunks_.push_back({device_.record(commands_, std::move(owners_), formatted("{} {}", name_, chunks_.size())), ms_});
     commands_.clear();
     owners_.clear();
     ms_ = 0;
@@ -107,7 +106,7 @@ std::vector<SegmentCommand> segment_commands(const Session::Impl& session, Segme
     dispatch.operands = std::move(ranges);
     dispatch.push = step.push;
     dispatch.groups = gpu::fold_groups(step.spec.workgroups, caps);
-    dispatch.label = std::format("{} {}", kernel.name, step.spec.variant);
+    dispatch.label = formatted("{} {}", kernel.name, step.spec.variant);
     owners.push_back(session.kernels[step.kernel]);
     commands.push_back({&step, std::move(dispatch), estimate_ms(step.spec, caps), step.group, std::move(owners)});
   }

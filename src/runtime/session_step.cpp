@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "compile/reserved.h"
 #include "runtime/session_impl.h"
 
@@ -137,8 +138,7 @@ void Session::Impl::throw_bad_step() {
   bad.reset();
   const std::int64_t submitted = update;
   resync();
-  const std::string skipped =
-      submitted - update > 1 ? std::format("; {} updates were skipped", submitted - update) : "";
+  const std::string skipped = submitted - update > 1 ? formatted("; {} updates were skipped", submitted - update) : "";
   const auto check = static_cast<std::size_t>(first.check);
   const std::string_view effect = training() ? "was bad and has changed no state" : "was bad";
   fail(static_cast<ErrorCode>(first.code), "{} {} {}: {} {}{}", first.pass, first.number, effect,

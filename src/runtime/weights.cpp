@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "base/names.h"
 #include "compile/plan.h"
@@ -63,7 +64,7 @@ void Weights::Impl::create(std::span<const NewTensor> added) {
         own.push_back(device.impl().create_buffer(std::max<std::uint64_t>(part.bytes, 4), gpu::MemoryKind::Device, tensor.name));
       }
     } catch (Error& e) {
-      throw e.context(std::format("tensor '{}' of type {}", tensor.name, type.to_string()));
+      throw e.context(formatted("tensor '{}' of type {}", tensor.name, type.to_string()));
     }
     if (tensor.value) {
       append_items(items, tensor.name, type, tensor.value->bytes(), buffers.back(), caps);

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <format>
 
 #include "aeshna/ops.h"
 #include "compile/stages.h"

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <format>
 #include <set>
 
 #include "aeshna/session.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "compile/reserved.h"
 #include "compile/stages.h"
@@ -124,7 +124,7 @@ void check_stages(std::uint64_t seed, Tally& tally) {
 void check_many(std::uint64_t seeds) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    SCOPED_TRACE(std::format("seed {}", seed));
+    SCOPED_TRACE(formatted("seed {}", seed));
     no_throw([&] { check_stages(seed, tally); });
   }
   testing::Test::RecordProperty("compared", tally.compared);
@@ -239,9 +239,9 @@ Caps tiny_caps() {
 
 void check_plans(std::uint64_t seeds) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-    SCOPED_TRACE(std::format("seed {}", seed));
+    SCOPED_TRACE(formatted("seed {}", seed));
     for (const int variant : {0, 1, 2, 3}) {
-      SCOPED_TRACE(std::format("variant {}", variant));
+      SCOPED_TRACE(formatted("variant {}", variant));
       test::RandomGraphOptions shape;
       shape.attention = variant != 2;
       const RandomGraph random = test::random_graph(seed, shape);
@@ -268,7 +268,7 @@ TEST(RandomGraph, PlansAreSound) { check_plans(50); }
 TEST(RandomGraph, PlansWithSmallBuffersAreSound) {
   int planned = 0, parted = 0;
   for (std::uint64_t seed = 200; seed < 300; ++seed) {
-    SCOPED_TRACE(std::format("seed {}", seed));
+    SCOPED_TRACE(formatted("seed {}", seed));
     const RandomGraph random = test::random_graph(seed, {.attention = false});
     PipelineOptions options;
     options.training = true;
@@ -349,7 +349,7 @@ int check_device(const Device& device, std::uint64_t first, std::uint64_t seeds)
   Tally tally;
   int ran = 0;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    SCOPED_TRACE(std::format("seed {}", seed));
+    SCOPED_TRACE(formatted("seed {}", seed));
     test::RandomGraphOptions shape;
     shape.attention = device.impl().caps().max_storage_buffers >= 9;
     const RandomGraph random = test::random_graph(seed, shape);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <format>
 
 #include "aeshna/aeshna.h"
 #include "base/philox.h"

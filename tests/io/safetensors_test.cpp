@@ -8,10 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include <format>
-
 #include "aeshna/error.h"
 #include "base/byte_reader.h"
+#include "base/format.h"
 
 #ifdef __unix__
 #include <sys/resource.h>
@@ -309,7 +308,7 @@ TEST_F(Safetensors, WeReadPythons) {
 TEST_F(Safetensors, ManyTensors) {
   std::string header = "{";
   for (int i = 0; i < 20000; ++i)
-    header += std::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
+    header += formatted("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", i == 0 ? "" : ",", i);
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');
   std::string bytes(8, '\0');

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <format>
 #include <iostream>
 #include <limits>
 #include <random>
 
+#include "base/format.h"
 #include "ops/lower.h"
 #include "support/fused_builder.h"
 #include "support/kernel_runner.h"
@@ -118,8 +118,8 @@ TEST_P(MathGpu, ErrorBound) {
     if (error > worst) worst = error, where = x, worst_got = got[1][i];
   }
   const double bound = f.absolute > 0 ? f.absolute : f.bound;
-  std::cout << std::format("{}: largest error {:.3g}{} at {:.9g} (bound {})\n", f.name, worst,
-                           f.absolute > 0 ? " |x|" : " ulp", where, bound);
+  std::cout << formatted("{}: largest error {:.3g}{} at {:.9g} (bound {})\n", f.name, worst,
+                         f.absolute > 0 ? " |x|" : " ulp", where, bound);
   EXPECT_LE(worst, bound) << f.name << "(" << where << ") gave " << worst_got << ", not "
                           << find_op(f.name).pointwise.eval(where, 0, 0);
 }
@@ -162,8 +162,8 @@ void check_binary(std::string_view name, double bound, double low, double high, 
     const double error = ulp_error(got[2][i], find_op(name).pointwise.eval(a[i], b[i], 0));
     if (error > worst) worst = error, where = i;
   }
-  std::cout << std::format("{}: largest error {:.3g} ulp at ({:.9g}, {:.9g}) (bound {})\n", name, worst, a[where],
-                           b[where], bound);
+  std::cout << formatted("{}: largest error {:.3g} ulp at ({:.9g}, {:.9g}) (bound {})\n", name, worst, a[where],
+                         b[where], bound);
   EXPECT_LE(worst, bound) << name << "(" << a[where] << ", " << b[where] << ") gave " << got[2][where] << ", not "
                           << find_op(name).pointwise.eval(a[where], b[where], 0);
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <string>
 
 #include "base/checked.h"
+#include "base/format.h"
 #include "gpu/launch.h"
 #include "ir/op.h"
 #include "ops/lower.h"
@@ -238,7 +238,7 @@ TEST_F(MatmulGpu, AwkwardSizes) {
   for (const auto& [m, n, k] : sizes) {
     for (const Layout b : {Layout::Rows, Layout::Columns}) {
       const FusedKernel kernel = ProductBuilder{.m = m, .n = n, .k = k, .b = b}.build();
-      const std::string what = std::format("{}x{}x{}", m, n, k);
+      const std::string what = formatted("{}x{}x{}", m, n, k);
       check(lower_matmul(kernel, caps()).front(), what);
       check(lower_matmul(kernel, tiny_caps()).front(), what + " tiny");
       check(tile_candidate(kernel, caps(), tile_variants()[1], 2), what);

@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <format>
 #include <limits>
 #include <map>
 #include <string>
 
 #include "aeshna/ops.h"
 #include "aeshna/session.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "compile/pipeline.h"
 #include "compile/plan.h"
@@ -70,7 +70,7 @@ void expect_same(Qkv& c, Value got, Value want, const std::vector<Value>& wrt) {
   const auto at = [&](Value v) { return run.values[v.id().node][v.id().result]; };
   expect_equal(at(got), at(want), 1e-7);  // the scale is an f32 number in plain ops
   for (std::size_t i = 0; i < wrt.size(); ++i) {
-    SCOPED_TRACE(std::format("gradient {}", i));
+    SCOPED_TRACE(formatted("gradient {}", i));
     expect_equal(at(got_gradients[i]), at(want_gradients[i]), 1e-7);
   }
 }
@@ -123,7 +123,7 @@ TEST(Attention, GradientsOfGradients) {
 
 TEST(Attention, ErrorsNameOpAttributeAndLine) {
   Graph g;
-  const auto x = [&](Shape shape) { return g.input(std::format("x{}", g.nodes().size()), shape); };
+  const auto x = [&](Shape shape) { return g.input(formatted("x{}", g.nodes().size()), shape); };
   const Value q = x({1, 6, 5, 8}), kv = x({1, 2, 5, 8}), longer = x({1, 2, 9, 8});
   const Value position = g.input("position", {1}, DType::i32);
   const auto odd = x({1, 4, 5, 8}), big = x({1, 2, 5, 257});

@@ -7,6 +7,7 @@
 
 #include "aeshna/ops.h"
 #include "aeshna/session.h"
+#include "base/format.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
 #include "ir/interpreter.h"
@@ -224,7 +225,7 @@ TEST(ScatterDevice, ManyIdsGiveWhatTheInterpreterGives) {
   };
   for (const Case& c :
        {Case{2000, 3000, 8, 1000000}, Case{2000, 3000, 3, 2}, Case{3000, 20001, 4, 3}, Case{900, 17000, 1, 1}}) {
-    SCOPED_TRACE(std::format("{} ids, every {} equal", c.ids, c.every));
+    SCOPED_TRACE(formatted("{} ids, every {} equal", c.ids, c.every));
     Graph g;
     const Value table = g.input("table", {c.rows, c.columns}), ids = g.input("ids", {c.ids}, DType::i32);
     const Value u = g.input("u", {c.ids, c.columns});

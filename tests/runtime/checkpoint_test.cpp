@@ -12,6 +12,8 @@
 #ifdef __unix__
 #include <sys/resource.h>
 #include <csignal>
+
+#include "base/format.h"
 #endif
 
 namespace aeshna {
@@ -48,7 +50,7 @@ class CheckpointSession : public testing::Test {
 
 CompileOptions training(Optimizer optimizer = Adam{}) { return {.mode = Mode::Training, .optimizer = optimizer}; }
 
-std::string loader_text(const DataPosition& p) { return std::format("{} {} {}", p.seed, p.epoch, p.batch); }
+std::string loader_text(const DataPosition& p) { return formatted("{} {} {}", p.seed, p.epoch, p.batch); }
 
 DataPosition parse_loader(const std::string& text) {
   DataPosition p;

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "aeshna/aeshna.h"
+#include "base/format.h"
 #include "base/half.h"
 #include "base/quant.h"
 #include "gpu/device.h"
@@ -83,8 +84,8 @@ void expect_as_interpreted(const Graph& g, const Weights& weights, const TensorM
       const double w = round_to(expected.type.dtype, expected.data[i]);
       if (values[i] == w || (std::isnan(values[i]) && std::isnan(w))) continue;
       if (std::fabs(values[i] - w) <= relative * (std::fabs(w) + largest / 50) + 1e-6) continue;
-      ADD_FAILURE() << std::format("{}: element {} of {} is {:.9g}, should be {:.9g}", name, i, got.type().to_string(),
-                                   values[i], w);
+      ADD_FAILURE() << formatted("{}: element {} of {} is {:.9g}, should be {:.9g}", name, i, got.type().to_string(),
+                                 values[i], w);
       ++reported;
     }
   }
@@ -121,7 +122,7 @@ TEST(SessionHalf, EveryBitPatternIsReadAndWritten) {
       const bool good =
           nan ? std::isnan(wide[i]) && std::isnan(same.at(i))
               : std::bit_cast<std::uint32_t>(wide[i]) == std::bit_cast<std::uint32_t>(want) && back == bits;
-      if (!good && ++wrong <= 3) ADD_FAILURE() << std::format("{:04x}: {} and {:04x}", i, wide[i], back);
+      if (!good && ++wrong <= 3) ADD_FAILURE() << formatted("{:04x}: {} and {:04x}", i, wide[i], back);
     }
     EXPECT_EQ(same.at(65536), 1);
   }
@@ -157,7 +158,7 @@ TEST(SessionHalf, EveryOpReadsAndWritesIt) {
       const std::vector<HostTensor> data = test::case_operands(half, 1);
       std::vector<Value> operands, wrt;
       for (std::size_t i = 0; i < data.size(); ++i) {
-        const std::string name = std::format("c{}.x{}", parts, i);
+        const std::string name = formatted("c{}.x{}", parts, i);
         operands.push_back(g.input(name, data[i].type.shape, data[i].type.dtype));
         if (is_half(data[i].type.dtype)) wrt.push_back(operands.back());
         inputs.emplace(name, data[i]);
@@ -166,9 +167,9 @@ TEST(SessionHalf, EveryOpReadsAndWritesIt) {
       Value loss;
       for (std::uint32_t r = 0; r < first.node().results.size(); ++r) {
         const Value y = g.value({first.id().node, r});
-        g.output(std::format("c{}.y{}", parts, r), y);
+        g.output(formatted("c{}.y{}", parts, r), y);
         if (!is_float(y.dtype())) continue;
-        const std::string name = std::format("c{}.u{}", parts, r);
+        const std::string name = formatted("c{}.u{}", parts, r);
         const Value u = g.input(name, y.shape());
         inputs.emplace(name, drawn(u.type(), 40 + r, -1, 1));
         const Value term = sum(cast(y, DType::f32) * u);
@@ -178,7 +179,7 @@ TEST(SessionHalf, EveryOpReadsAndWritesIt) {
         const std::vector<Value> found = gradients(loss, wrt);
         for (std::size_t i = 0; i < found.size(); ++i) {
           EXPECT_EQ(found[i].type(), wrt[i].type());
-          g.output(std::format("c{}.g{}", parts, i), found[i]);
+          g.output(formatted("c{}.g{}", parts, i), found[i]);
         }
       }
       if (++parts == 2) break;
@@ -364,8 +365,8 @@ TEST(SessionQuant, DecodesEveryElementExactly) {
       if (quads[i] == want[i] && single == want[i] && constant[i] == want[i] &&
           half[i] == round_to_float(DType::bf16, want[i]))
         continue;
-      ADD_FAILURE() << std::format("element {}: {} {} {} {}, should be {}", i, quads[i], single, constant[i], half[i],
-                                   want[i]);
+      ADD_FAILURE() << formatted("element {}: {} {} {} {}, should be {}", i, quads[i], single, constant[i], half[i],
+                                 want[i]);
       ++wrong;
     }
   }
@@ -381,13 +382,13 @@ TEST(SessionQuant, ProductsAndTheirGradients) {
     const Value w = g.parameter("w", type.shape, {.dtype = dtype, .trainable = false});
     TensorMap inputs;
     for (const std::int64_t rows : {1, 3, 17}) {
-      const std::string name = std::format("x{}", rows);
+      const std::string name = formatted("x{}", rows);
       const Value x = g.input(name, {rows, k});
       inputs.emplace(name, drawn(x.type(), 7));
       const Value y = linear(x, w);
       EXPECT_EQ(y.type(), (TensorType{DType::f32, {rows, 5}}));
-      g.output(std::format("y{}", rows), relu(y + 0.5));
-      g.output(std::format("dx{}", rows), gradients(sum(y * y), {x})[0]);
+      g.output(formatted("y{}", rows), relu(y + 0.5));
+      g.output(formatted("dx{}", rows), gradients(sum(y * y), {x})[0]);
     }
     const Value h = g.input("h", {2, k}, DType::f16);
     inputs.emplace("h", drawn(h.type(), 8, -0.5, 0.5));

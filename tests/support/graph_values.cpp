@@ -2,9 +2,9 @@
 
 #include <bit>
 #include <cmath>
-#include <format>
 #include <limits>
 
+#include "base/format.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "ir/leaf.h"
@@ -27,15 +27,15 @@ std::string attr_text(const AttrValue& value) {
         } else if constexpr (std::is_same_v<T, DType>) {
           return std::string(dtype_name(v));
         } else if constexpr (std::is_same_v<T, Literal>) {
-          return v.type().shape.rank() == 0 ? std::format("{}", v.at(0)) : v.type().to_string();
+          return v.type().shape.rank() == 0 ? formatted("{}", v.at(0)) : v.type().to_string();
         } else if constexpr (std::is_same_v<T, bool>) {
           return v ? "true" : "false";
         } else if constexpr (requires { v.begin(); }) {
           std::string text = "[";
-          for (std::size_t i = 0; i < v.size(); ++i) text += std::format("{}{}", i == 0 ? "" : ", ", v[i]);
+          for (std::size_t i = 0; i < v.size(); ++i) text += formatted("{}{}", i == 0 ? "" : ", ", v[i]);
           return text + "]";
         } else {
-          return std::format("{}", v);
+          return formatted("{}", v);
         }
       },
       value);
@@ -50,7 +50,7 @@ std::string expression(const Graph& graph, ValueId id) {
   text += ")";
   std::string attrs;
   for (const auto& [name, value] : node.attrs.items())
-    attrs += std::format("{}{}={}", attrs.empty() ? "" : ", ", name, attr_text(value));
+    attrs += formatted("{}{}={}", attrs.empty() ? "" : ", ", name, attr_text(value));
   return attrs.empty() ? text : text + "{" + attrs + "}";
 }
 

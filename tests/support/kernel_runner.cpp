@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/half.h"
 #include "codegen/codegen.h"
 #include "gpu/launch.h"
@@ -214,7 +214,7 @@ std::string difference(const FusedKernel& kernel, const OperandData& got, const 
                        double atol) {
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (got[i].size() != want[i].size())
-      return std::format("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
+      return formatted("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
     std::size_t wrong = 0, first = 0;
     for (std::size_t e = 0; e < want[i].size(); ++e) {
       const double g = got[i][e], w = want[i][e];
@@ -226,8 +226,8 @@ std::string difference(const FusedKernel& kernel, const OperandData& got, const 
       if (!same && wrong++ == 0) first = e;
     }
     if (wrong > 0) {
-      return std::format("operand {}: {} of {} elements differ; element {} is {}, not {}", i, wrong, want[i].size(),
-                         first, got[i][first], want[i][first]);
+      return formatted("operand {}: {} of {} elements differ; element {} is {}, not {}", i, wrong, want[i].size(),
+                       first, got[i][first], want[i][first]);
     }
   }
   return {};

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 
 #include "aeshna/ops.h"
 #include "aeshna/session.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "compile/stages.h"
 #include "runtime/session_impl.h"
@@ -51,7 +51,7 @@ Part add_case(Graph& g, const OpDef& op, const OpCase& c, const std::string& pre
       operands.push_back(operands[*shared]);
       continue;
     }
-    const std::string name = std::format("{}x{}", prefix, i);
+    const std::string name = formatted("{}x{}", prefix, i);
     const Value leaf = g.input(name, data[i].type.shape, data[i].type.dtype);
     part.leaves.push_back(leaf);
     if (scaled) {
@@ -71,7 +71,7 @@ Part add_case(Graph& g, const OpDef& op, const OpCase& c, const std::string& pre
   for (std::size_t r = 0; r < part.results.size(); ++r) {
     if (!is_float(part.results[r].dtype())) continue;
     const HostTensor upstream = draw(part.results[r].type(), -1.5, 1.5, stream);
-    const std::string name = std::format("{}u{}", prefix, r);
+    const std::string name = formatted("{}u{}", prefix, r);
     const Value u = g.input(name, upstream.type.shape);
     part.values.emplace(name, upstream);
     extend(sum(part.results[r] * u));
@@ -97,8 +97,8 @@ void compare(const HostTensor& got, const HostTensor& want, double rtol, double 
   int reported = 0;
   for (std::size_t i = 0; i < want.data.size(); ++i) {
     if (same(got.data[i], want.data[i], atol + rtol * std::fabs(want.data[i]))) continue;
-    ADD_FAILURE() << std::format("{}: element {} of {} is {:.9g}, should be {:.9g}", what, i, got.type.to_string(),
-                                 got.data[i], want.data[i]);
+    ADD_FAILURE() << formatted("{}: element {} of {} is {:.9g}, should be {:.9g}", what, i, got.type.to_string(),
+                               got.data[i], want.data[i]);
     if (++reported == 4) return;
   }
 }
@@ -125,7 +125,7 @@ Shape shape_of(const Graph& g, std::string_view leaf) {
 }
 
 std::string describe(const OpDef& op, const OpCase& c, std::size_t index) {
-  std::string text = std::format("{} case {} (", op.name, index);
+  std::string text = formatted("{} case {} (", op.name, index);
   for (std::size_t i = 0; i < c.inputs.size(); ++i) text += (i == 0 ? "" : ", ") + c.inputs[i].to_string();
   return text + ")";
 }
@@ -147,7 +147,7 @@ std::vector<HostTensor> case_operands(const OpCase& c, std::uint64_t seed) {
 void check_values(const OpDef& op, const OpCase& c) {
   Graph g;
   const Part part = add_case(g, op, c, "", false);
-  for (std::size_t r = 0; r < part.results.size(); ++r) g.output(std::format("y{}", r), part.results[r]);
+  for (std::size_t r = 0; r < part.results.size(); ++r) g.output(formatted("y{}", r), part.results[r]);
 
   // The record alone.
   const SourceLine line;
@@ -162,7 +162,7 @@ void check_values(const OpDef& op, const OpCase& c) {
 
   const InterpreterResult run = interpret(g, part.values);
   for (std::size_t r = 0; r < types.size(); ++r) {
-    const HostTensor& y = run.outputs.at(std::format("y{}", r));
+    const HostTensor& y = run.outputs.at(formatted("y{}", r));
     EXPECT_EQ(y.type, types[r]);
     EXPECT_EQ(std::ssize(evaluated[r].data), types[r].shape.elements()) << "eval must fill the inferred shape";
     compare(y, evaluated[r], 0, 0, "interpreter");
@@ -171,7 +171,7 @@ void check_values(const OpDef& op, const OpCase& c) {
     const InterpreterResult expanded = interpret(*expand_composites(g), part.values);
     // random_uniform and friends are exact; rounding of f32 constants such as 1/n is the loosest thing here.
     for (std::size_t r = 0; r < types.size(); ++r)
-      compare(expanded.outputs.at(std::format("y{}", r)), evaluated[r], 3e-7, 3e-7, "expansion");
+      compare(expanded.outputs.at(formatted("y{}", r)), evaluated[r], 3e-7, 3e-7, "expansion");
   }
 }
 
@@ -200,7 +200,7 @@ bool check_gradient(const OpDef& op, const OpCase& c, Placement placement) {
   std::vector<Value> wrt;
   for (const std::size_t i : twin.differentiable) wrt.push_back(twin.leaves[i]);
   const std::vector<Value> gradients = differentiate(backward, twin.loss, wrt);
-  for (std::size_t i = 0; i < wrt.size(); ++i) backward.output(std::format("g{}", i), gradients[i]);
+  for (std::size_t i = 0; i < wrt.size(); ++i) backward.output(formatted("g{}", i), gradients[i]);
   const InterpreterResult run = interpret(backward, part.values);
 
   PhiloxStream stream(3, 5);
@@ -220,7 +220,7 @@ bool check_gradient(const OpDef& op, const OpCase& c, Placement placement) {
   const auto check = [&](const std::vector<std::vector<double>>& direction, const std::string& what) {
     double want = 0, size = 0;
     for (std::size_t i = 0; i < wrt.size(); ++i) {
-      const auto& g = run.outputs.at(std::format("g{}", i)).data;
+      const auto& g = run.outputs.at(formatted("g{}", i)).data;
       for (std::size_t e = 0; e < g.size(); ++e) {
         want += g[e] * direction[i][e];
         size += std::fabs(g[e] * direction[i][e]);
@@ -241,14 +241,14 @@ bool check_gradient(const OpDef& op, const OpCase& c, Placement placement) {
     for (auto& d : direction) {
       for (double& v : d) v = stream.next_normal();
     }
-    check(direction, std::format("random direction {}", repeat));
+    check(direction, formatted("random direction {}", repeat));
   }
   for (std::size_t i = 0; i < wrt.size(); ++i) {
     for (int repeat = 0; repeat < 3 && !direction[i].empty(); ++repeat) {
       for (auto& d : direction) std::ranges::fill(d, 0.0);
       const std::uint64_t e = stream.next_below(direction[i].size());
       direction[i][e] = 1;
-      check(direction, std::format("element {} of operand {}", e, i));
+      check(direction, formatted("element {} of operand {}", e, i));
     }
   }
   return true;
@@ -267,9 +267,8 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
     is_gradient.push_back(gradient);
   };
   for (std::size_t k = 0; k < cases.size(); ++k) {
-    const Part part = add_case(g, op, cases[k], std::format("c{}.", k), cases[k].gradient);
-    for (std::size_t r = 0; r < part.results.size(); ++r)
-      output(std::format("c{}.y{}", k, r), part.results[r], k, false);
+    const Part part = add_case(g, op, cases[k], formatted("c{}.", k), cases[k].gradient);
+    for (std::size_t r = 0; r < part.results.size(); ++r) output(formatted("c{}.y{}", k, r), part.results[r], k, false);
     values.insert(part.values.begin(), part.values.end());
     if (!part.loss) continue;
     loss = loss ? loss + part.loss : part.loss;
@@ -279,7 +278,7 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
     std::vector<Value> leaves;
     for (const auto& [leaf, k] : wrt) leaves.push_back(leaf);
     const std::vector<Value> found = gradients(loss, leaves);
-    for (std::size_t i = 0; i < wrt.size(); ++i) output(std::format("g{}", i), found[i], wrt[i].second, true);
+    for (std::size_t i = 0; i < wrt.size(); ++i) output(formatted("g{}", i), found[i], wrt[i].second, true);
   }
 
   Session session = compile(g, Weights(*test_device().device), {.mode = Mode::Inference});
@@ -305,7 +304,7 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
     const bool exact_result = !is_float(want.type.dtype);
     const double scale = exact_result ? 0 : is_gradient[o] ? 4 : 1;
     compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0),
-            std::format("{} {}", describe(op, c, k), name));
+            formatted("{} {}", describe(op, c, k), name));
   }
   save_errors();
 }

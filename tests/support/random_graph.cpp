@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <format>
 #include <functional>
 #include <limits>
 
 #include "aeshna/ops.h"
+#include "base/format.h"
 #include "base/philox.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
@@ -74,18 +74,18 @@ class Generator {
   }
   Item new_float(const Shape& shape, bool parameter) {
     const double low = chance(30) ? 0.5 : -2, high = 2;
-    const std::string name = std::format("{}{}", parameter ? "p" : "x", leaves_.size());
+    const std::string name = formatted("{}{}", parameter ? "p" : "x", leaves_.size());
     const Value leaf = parameter ? g_.parameter(name, shape) : g_.input(name, shape);
     fill(leaf, low, high);
     return {leaf, low, high};
   }
   Item new_labels(const Shape& shape, std::int64_t classes) {
-    const Value leaf = g_.input(std::format("i{}", leaves_.size()), shape, DType::i32);
+    const Value leaf = g_.input(formatted("i{}", leaves_.size()), shape, DType::i32);
     fill(leaf, 0, static_cast<double>(classes - 1));
     return {leaf, 0, static_cast<double>(classes - 1)};
   }
   Item new_bool(const Shape& shape) {
-    const Value leaf = g_.input(std::format("b{}", leaves_.size()), shape, DType::boolean);
+    const Value leaf = g_.input(formatted("b{}", leaves_.size()), shape, DType::boolean);
     fill(leaf, 0, 1);
     return {leaf, 0, 1};
   }
@@ -476,7 +476,7 @@ class Generator {
         const std::int64_t batch = 1 + below(2), heads = 1 + below(2), capacity = 3 + below(4), width = 1 + below(5), count_new = 1 + below(3);
         const Item cache = new_float({batch, heads, capacity, width}, chance(50)), fresh = new_float({batch, heads, count_new, width}, chance(50));
         const bool ring = chance(50);
-        const Value position = g_.input(std::format("position{}", leaves_.size()), {batch}, DType::i32);
+        const Value position = g_.input(formatted("position{}", leaves_.size()), {batch}, DType::i32);
         fill(position, 0, static_cast<double>(capacity - count_new));
         const Value written = cache_write(cache.v, fresh.v, position, ring);
         const double bound = std::max(cache.magnitude(), fresh.magnitude());
@@ -740,7 +740,7 @@ class Generator {
   void outputs() {
     const int n = 1 + below(3);
     for (int i = 0; i < n; ++i)
-      g_.output(std::format("y{}", i),
+      g_.output(formatted("y{}", i),
                 floats_[floats_.size() - 1 -
                         static_cast<std::size_t>(below(static_cast<int>(std::min<std::size_t>(floats_.size(), 6))))]
                     .v);

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <format>
 #include <mutex>
 
 #include "base/fail.h"

@@ -1,10 +1,10 @@
 // Recording: one command pool, one descriptor pool and one command buffer per list, made once and replayed.
 #include <algorithm>
-#include <format>
 #include <unordered_set>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "gpu/limits.h"
 #include "gpu/vulkan/core.h"
 
@@ -94,7 +94,7 @@ class Recorder {
   }
 
  private:
-  std::string what(std::string_view call) const { return std::format("list {}: {}", name_, call); }
+  std::string what(std::string_view call) const { return formatted("list {}: {}", name_, call); }
 
   void create_pools(std::span<const Command> commands) {
     std::uint32_t sets = 0, buffers = 0;

@@ -1,8 +1,7 @@
 #include "gpu/vulkan/core.h"
 
-#include <format>
-
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "gpu/limits.h"
 
@@ -79,7 +78,7 @@ void Core::create_empty_buffer() {
 }
 
 void Core::check(VkResult result, std::string_view what) {
-  if (result == VK_ERROR_DEVICE_LOST) lose(std::format("{}: the driver lost the device", what));
+  if (result == VK_ERROR_DEVICE_LOST) lose(formatted("{}: the driver lost the device", what));
   vk::check(result, what);
 }
 

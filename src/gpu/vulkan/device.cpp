@@ -1,6 +1,5 @@
 // gpu::Device over native handles.
 #include <algorithm>
-#include <format>
 
 #include "base/fail.h"
 #include "gpu/limits.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 
 namespace aeshna::gpu::vk {
 namespace {
@@ -47,9 +47,9 @@ VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT
                                           const VkDebugUtilsMessengerCallbackDataEXT* data, void* user) {
   std::string text = data->pMessage ? data->pMessage : "(no text)";
   for (std::uint32_t i = 0; i < data->objectCount; ++i)
-    if (data->pObjects[i].pObjectName) text += std::format("\n  object: {}", data->pObjects[i].pObjectName);
+    if (data->pObjects[i].pObjectName) text += formatted("\n  object: {}", data->pObjects[i].pObjectName);
   for (std::uint32_t i = 0; i < data->cmdBufLabelCount; ++i)
-    if (data->pCmdBufLabels[i].pLabelName) text += std::format("\n  label: {}", data->pCmdBufLabels[i].pLabelName);
+    if (data->pCmdBufLabels[i].pLabelName) text += formatted("\n  label: {}", data->pCmdBufLabels[i].pLabelName);
   static_cast<Messages*>(user)->add(std::move(text));
   return VK_FALSE;
 }
@@ -80,7 +80,7 @@ std::string Messages::take() {
   const std::lock_guard lock(mutex_);
   std::string all;
   for (const auto& text : texts_) all += all.empty() ? text : "\n\n" + text;
-  if (dropped_ > 0) all += std::format("\n\n({} more)", dropped_);
+  if (dropped_ > 0) all += formatted("\n\n({} more)", dropped_);
   texts_.clear();
   dropped_ = 0;
   return all;

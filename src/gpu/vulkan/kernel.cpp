@@ -1,7 +1,7 @@
 // SPIR-V to a compute pipeline.
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "gpu/limits.h"
 #include "gpu/vulkan/core.h"
 
@@ -53,7 +53,7 @@ std::shared_ptr<Kernel> create_kernel(const std::shared_ptr<Core>& core, const K
   module_info.codeSize = desc.spirv.size_bytes();
   module_info.pCode = desc.spirv.data();
   core->check(core->fn.vkCreateShaderModule(core->device(), &module_info, nullptr, &module.handle),
-              std::format("kernel {}: vkCreateShaderModule", desc.name));
+              formatted("kernel {}: vkCreateShaderModule", desc.name));
 
   NativeKernel native{};
   native.set_layout = core->set_layout(desc.bindings);
@@ -74,7 +74,7 @@ std::shared_ptr<Kernel> create_kernel(const std::shared_ptr<Core>& core, const K
   }
   const VkResult result =
       core->fn.vkCreateComputePipelines(core->device(), core->pipeline_cache, 1, &info, nullptr, &native.pipeline);
-  if (result == VK_ERROR_DEVICE_LOST) core->check(result, std::format("kernel {}", desc.name));
+  if (result == VK_ERROR_DEVICE_LOST) core->check(result, formatted("kernel {}", desc.name));
   // Drivers answer with all kinds of results when their compiler gives up, and one is known to succeed with a null
   // pipeline.
   if (result != VK_SUCCESS || !native.pipeline)

@@ -1,9 +1,9 @@
 // Buffers, one Vulkan buffer each, sub-allocated by VMA.
 #include <algorithm>
-#include <format>
 
 #include "base/checked.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "gpu/limits.h"
 #include "gpu/vulkan/core.h"
 
@@ -75,11 +75,11 @@ std::shared_ptr<Buffer> create_buffer(const std::shared_ptr<Core>& core, std::ui
   VmaAllocation memory = nullptr;
   VmaAllocationInfo allocated{};
   const VkResult result = vmaCreateBuffer(core->allocator, &info, &allocation, &handle, &memory, &allocated);
-  if (result == VK_ERROR_DEVICE_LOST) core->check(result, std::format("buffer {}", name));
+  if (result == VK_ERROR_DEVICE_LOST) core->check(result, formatted("buffer {}", name));
   if (result != VK_SUCCESS) {
     std::string used;
     if (const auto in_use = memory_in_use(*core))
-      used = std::format("; this process uses {} bytes of the device", *in_use);
+      used = formatted("; this process uses {} bytes of the device", *in_use);
     fail(ErrorCode::OutOfMemory, "buffer {}: cannot allocate {} bytes of {} memory ({}){}", name, bytes,
          memory_kind_name(kind), result_name(result), used);
   }

@@ -1,6 +1,5 @@
 // Enumeration, choice and creation of devices.
 #include <algorithm>
-#include <format>
 
 #include "base/env.h"
 #include "base/fail.h"

@@ -10,11 +10,11 @@
 //       56      n  data of vkGetPipelineCacheData
 #include <algorithm>
 #include <cstring>
-#include <format>
 
 #include "base/byte_reader.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "gpu/vulkan/core.h"
@@ -31,7 +31,7 @@ constexpr std::uint64_t kMaxBytes = 512ull << 20;
 
 std::filesystem::path cache_file(const DevicePlan& plan) {
   const std::filesystem::path directory = env_cache_dir();
-  return directory.empty() ? directory : directory / std::format("vk-{}.bin", plan.cache_key);
+  return directory.empty() ? directory : directory / formatted("vk-{}.bin", plan.cache_key);
 }
 
 std::string hash_of(std::string_view key, std::span<const std::byte> data) {

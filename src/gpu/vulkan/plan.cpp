@@ -1,8 +1,8 @@
 #include "gpu/vulkan/plan.h"
 
 #include <algorithm>
-#include <format>
 
+#include "base/format.h"
 #include "base/hash.h"
 
 namespace aeshna::gpu::vk {
@@ -11,13 +11,13 @@ namespace {
 template <std::size_t N>
 std::string hex(const std::uint8_t (&bytes)[N]) {
   std::string text;
-  for (const std::uint8_t byte : bytes) text += std::format("{:02x}", byte);
+  for (const std::uint8_t byte : bytes) text += formatted("{:02x}", byte);
   return text;
 }
 
 std::string version_text(std::uint32_t version) {
-  return std::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
-                     VK_API_VERSION_PATCH(version));
+  return formatted("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                   VK_API_VERSION_PATCH(version));
 }
 
 DeviceInfo::Kind kind_of(VkPhysicalDeviceType type) {
@@ -224,12 +224,12 @@ DevicePlan plan_device(const DeviceFacts& facts) {
     info.why_not = std::move(why);
   };
   if (facts.api_version < VK_API_VERSION_1_2) {
-    info.driver = std::format("driver version {}", facts.properties.driverVersion);
-    refuse(std::format("it offers Vulkan {}, Aeshna needs 1.2", version_text(facts.api_version)));
+    info.driver = formatted("driver version {}", facts.properties.driverVersion);
+    refuse(formatted("it offers Vulkan {}, Aeshna needs 1.2", version_text(facts.api_version)));
     return plan;
   }
   info.uuid = hex(facts.v11.deviceUUID);
-  info.driver = std::format("{} {}", facts.v12.driverName, facts.v12.driverInfo);
+  info.driver = formatted("{} {}", facts.v12.driverName, facts.v12.driverInfo);
   const auto family = choose_queue_family(facts.queues);
   if (!family) {
     refuse("it has no compute queue");
@@ -269,7 +269,7 @@ DevicePlan plan_device(const DeviceFacts& facts) {
   driver.add(facts.v12.driverInfo).add(facts.v12.driverName).add(std::uint64_t{facts.properties.driverVersion});
   driver.add(std::uint64_t{facts.properties.vendorID}).add(std::uint64_t{facts.properties.deviceID});
   driver.add(hex(facts.properties.pipelineCacheUUID));
-  plan.cache_key = std::format("{}-{}", info.uuid, driver.hex().substr(0, 16));
+  plan.cache_key = formatted("{}-{}", info.uuid, driver.hex().substr(0, 16));
   return plan;
 }
 

@@ -1,9 +1,9 @@
 // The timeline: submission, waiting, and the end of life of what submissions use.
 #include <algorithm>
 #include <cmath>
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "base/log.h"
 #include "gpu/vulkan/core.h"
 
@@ -50,7 +50,7 @@ void Core::wait(Ticket ticket, double timeout_s) {
   const double seconds = std::isnan(timeout_s) ? 0 : std::clamp(timeout_s, 0.0, max_seconds);
   const VkResult result = fn.vkWaitSemaphores(device(), &info, static_cast<std::uint64_t>(seconds * 1e9));
   if (result == VK_TIMEOUT)
-    lose(std::format(
+    lose(formatted(
         "submission {} did not finish within the timeout of {} s (a hung kernel, or a chunk that takes too long)",
         ticket, timeout_s));
   check(result, "vkWaitSemaphores");

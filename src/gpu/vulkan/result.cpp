@@ -1,6 +1,6 @@
-#include <format>
 
 #include "base/fail.h"
+#include "base/format.h"
 #include "gpu/vulkan/vk.h"
 
 namespace aeshna::gpu::vk {
@@ -33,7 +33,7 @@ std::string result_name(VkResult result) {
     AESHNA_RESULT(VK_ERROR_NOT_PERMITTED_KHR)
 #undef AESHNA_RESULT
     default:
-      return std::format("VkResult {}", static_cast<int>(result));
+      return formatted("VkResult {}", static_cast<int>(result));
   }
 }
 
