@@ -28,6 +28,7 @@ constexpr std::array kFamilies{
     Family{"sort_merge", generate_sort_merge},
     Family{"place", generate_place},
     Family{"cache", generate_cache},
+    Family{"winograd", generate_winograd},
     Family{"attention", generate_attention},
     Family{"attention_gradient", generate_attention_gradient},
     Family{"index_order", generate_index_order},

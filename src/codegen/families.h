@@ -14,6 +14,7 @@ KernelSource generate_sort_chunks(KernelWriter& writer);  // order.cpp
 KernelSource generate_sort_merge(KernelWriter& writer);   // order.cpp
 KernelSource generate_place(KernelWriter& writer);      // order.cpp
 KernelSource generate_cache(KernelWriter& writer);      // order.cpp
+KernelSource generate_winograd(KernelWriter& writer);   // winograd.cpp
 KernelSource generate_attention(KernelWriter& writer);           // attention.cpp
 KernelSource generate_attention_gradient(KernelWriter& writer);  // attention.cpp
 KernelSource generate_index_order(KernelWriter& writer);    // scatter.cpp

@@ -296,7 +296,7 @@ struct Builder {
       gather = &next;
     }
     const Shape& shape = graph.type(gather->inputs[0]).shape;
-    const auto [stored, source] = view(gather->inputs[0]);
+    const auto [stored, source] = view(gather->inputs[0], false);
     instr.operand = operand_index(stored, false);
     instr.access.strides.assign(context.extents->size(), 0);
     instr.access.offset = source.offset;
@@ -719,8 +719,9 @@ struct Builder {
 
   // ---- operands that must be in memory
 
-  /// `input` of the node as a view of something in memory: the movement ops in between, where they need no guards.
-  std::pair<ValueId, Access> view(ValueId input) const {
+  /// `input` of the node as a view of something in memory: the movement ops in between, where they need no guards; `flips`: negative
+  /// strides will do.
+  std::pair<ValueId, Access> view(ValueId input, bool flips) const {
     const std::size_t rank = static_cast<std::size_t>(graph.type(input).shape.rank());
     const auto& dims = graph.type(input).shape.dims();
     const std::vector<std::int64_t> axes(dims.begin(), dims.end());
@@ -742,6 +743,9 @@ struct Builder {
             break;
           case MovementKind::Slice:
             source = slice_map(node, map);
+            break;
+          case MovementKind::Flip:
+            if (flips) source = map_flip(map, node.attrs.get<std::vector<std::int64_t>>("axes"), shape);
             break;
           case MovementKind::Reshape:
             source = map_reshape(map, shape, graph.type(node.inputs[0]).shape, axes, split);
@@ -777,7 +781,7 @@ struct Builder {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const TensorType& type = graph.type(node.inputs[i]);
       call.inputs.push_back(type);
-      auto [stored, access] = view(node.inputs[i]);
+      auto [stored, access] = view(node.inputs[i], true);
       const bool updated = node.op->updates == i;
       if (!is_dense(access, type.shape) && (updated || !node.op->accepts_view || !node.op->accepts_view(i, access))) {
         give_up("an operand of a kernel template is a view that it cannot read", source_to_materialise(node.inputs[i].node));

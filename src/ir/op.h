@@ -145,6 +145,8 @@ struct OpDef {
   bool reads_quantized = false;
   /// Composite: its results are elements of its operands; f16 and bf16 go through it as they are (compile/widen.h).
   bool moves_elements = false;
+  /// Its result is larger than its operand and cheap to make: the derivative region makes it again rather than have it kept.
+  bool enlarges = false;
   MovementKind movement = MovementKind::None;
   ReduceKind reduce = ReduceKind::Sum;
 };

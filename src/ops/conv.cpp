@@ -10,6 +10,7 @@
 #include "ops/build.h"
 #include "ops/families.h"
 #include "ops/lower.h"
+#include "ops/winograd.h"
 
 namespace aeshna {
 
@@ -155,7 +156,13 @@ Ints last_axes(int rank, std::size_t count) {
   return axes;
 }
 
+/// Neighbouring windows of neighbouring elements.
+bool dense(const Ints& stride, const Ints& dilation) { return stride == Ints(stride.size(), 1) && dilation == stride; }
+
 Expr conv_product(const Expr& w, const Expr& x, Ints stride, Ints dilation, Ints before, Ints out) {
+  if (dense(stride, dilation)) {
+    if (const auto y = winograd_product(w, x, before, out)) return *y;
+  }
   return apply("conv_product", {w, x},
                {{"stride", std::move(stride)}, {"dilation", std::move(dilation)}, {"before", std::move(before)}, {"out", std::move(out)}});
 }
@@ -177,6 +184,9 @@ Expr expand_weight_gradient(const Expr& x, const Expr& dy, const Geometry& g, co
   const Expr gx = grouped(x, g.groups), gy = grouped(dy, g.groups);
   const Ints kernel = spatial(w);
   if (!is_depthwise(g, w)) {
+    if (dense(g.stride, g.dilation)) {
+      if (const auto dw = winograd_weight_product(gy, gx, g.before, kernel)) return reshape_to(*dw, w);
+    }
     return reshape_to(apply("conv_weight_product", {gy, gx},
                             {{"stride", g.stride}, {"dilation", g.dilation}, {"before", g.before}, {"kernel", kernel}}),
                       w);

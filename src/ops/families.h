@@ -16,6 +16,7 @@ std::vector<OpDef> loss_ops();       ///< loss.cpp: cross_entropy mse l1 bce_wit
 std::vector<OpDef> random_ops();     ///< random.cpp: random_bits random_uniform random_normal
 std::vector<OpDef> window_ops();      ///< windows.cpp: flip windows
 std::vector<OpDef> conv_ops();        ///< conv.cpp: conv conv_weight_gradient
+std::vector<OpDef> winograd_ops();    ///< winograd.cpp: winograd_planes winograd_image
 std::vector<OpDef> pool_ops();        ///< pool.cpp: max_pool avg_pool
 std::vector<OpDef> resize_ops();      ///< resize.cpp: resize
 std::vector<OpDef> norm_ops();        ///< norm.cpp: layer_norm rms_norm group_norm instance_norm batch_norm

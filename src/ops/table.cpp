@@ -10,9 +10,9 @@ namespace {
 
 std::vector<OpDef> build_table() {
   std::vector<OpDef> table;
-  for (auto family : {leaf_ops, pointwise_ops, shape_ops, reduce_ops, matmul_ops, softmax_ops, loss_ops, random_ops,
-                      window_ops, conv_ops, pool_ops, resize_ops, norm_ops, attention_ops, rope_ops, index_ops, scatter_ops,
-                      order_ops, cache_ops}) {
+  for (auto family : {leaf_ops,   pointwise_ops, shape_ops,   reduce_ops, matmul_ops, softmax_ops, loss_ops,
+                      random_ops, window_ops,    conv_ops,    pool_ops,   resize_ops, norm_ops,    attention_ops,
+                      rope_ops,   index_ops,     scatter_ops, order_ops,  cache_ops,  winograd_ops}) {
     for (OpDef& op : family()) table.push_back(std::move(op));
   }
   std::ranges::sort(table, {}, &OpDef::name);
