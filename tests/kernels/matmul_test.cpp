@@ -344,6 +344,23 @@ TEST_F(MatmulGpu, Epilogues) {
   }
 }
 
+TEST_F(MatmulGpu, QuantizedOperands) {
+  for (const DType dtype : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q4_K, DType::q6_K}) {
+    const std::int64_t blocks = 3 * std::int64_t{dtype_info(dtype).block_elements};
+    for (const std::int64_t narrow : {1, 17}) {
+      // Blocks along k (weights as they lie in files) and along n; the quantized operand second and first.
+      FusedKernel kernels[] = {ProductBuilder{.m = narrow, .n = 21, .k = blocks, .b = Layout::Columns}.build(),
+                               ProductBuilder{.m = narrow, .n = blocks, .k = 20}.build(),
+                               ProductBuilder{.m = 21, .n = narrow, .k = blocks}.build()};
+      for (FusedKernel& kernel : kernels) {
+        kernel.operands[&kernel == &kernels[2] ? 0 : 1].dtype = dtype;
+        check(lower_matmul(kernel, caps()).front(), "quantized");
+        check(lower_matmul(kernel, tiny_caps()).front(), "quantized, tiny");
+      }
+    }
+  }
+}
+
 TEST_F(MatmulGpu, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
   FusedKernel kernel = ProductBuilder{.m = 44, .n = 44, .k = 44, .b = Layout::Columns}.build();
   kernel.b.instrs = {load(0, {1, 44})};

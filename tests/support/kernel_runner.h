@@ -41,8 +41,8 @@ class KernelRunner {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-/// Data for every operand: f32 drawn from [low, high] and rounded to f32, i32 and u32 integers in [low, high] ([0,
-/// high] for u32), booleans; written operands are filled with a value that no test expects.
+/// Data for every operand: floats drawn from [low, high] and rounded to their dtype or quantized, i32 and u32 integers
+/// in [low, high] ([0, high] for u32), booleans; written operands are filled with a value that no test expects.
 OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double low = -2, double high = 2);
 
 /// What differs between two data sets by more than atol + rtol * |want| (integers and booleans: at all; NaN equals NaN
