@@ -158,7 +158,7 @@ class MatmulGpu : public ::testing::Test {
     const OperandData data = random_data(kernel, 1, -1, 1);
     const double tolerance = 1e-6 * std::sqrt(static_cast<double>(std::max<std::int64_t>(kernel.k, 1)));
     const std::string problem =
-        difference(kernel, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
+        difference(candidate.spec, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
     EXPECT_EQ(problem, "") << what << " [" << candidate.spec.family << " " << candidate.spec.variant << "]";
     ++ran_;
   }
@@ -390,7 +390,7 @@ TEST_F(MatmulGpu, LaunchesAreFolded) {
   const Candidate candidate = tile_candidate(kernel, folded, tile_variants()[0], 2);
   ASSERT_GT(candidate.spec.workgroups, 49u);  // three dimensions, surplus workgroups in the last
   const OperandData data = random_data(kernel, 3, -1, 1);
-  EXPECT_EQ(difference(kernel, runner.run(candidate.spec, data), evaluate(kernel, data), 1e-6, 1e-5), "");
+  EXPECT_EQ(difference(candidate.spec, runner.run(candidate.spec, data), evaluate(kernel, data), 1e-6, 1e-5), "");
 }
 
 // ---- the choice, a pure function

@@ -14,6 +14,7 @@
 #include "gpu/launch.h"
 #include "ir/device_types.h"
 #include "runtime/convert.h"
+#include "support/op_errors.h"
 #include "support/test_device.h"
 
 namespace aeshna::test {
@@ -242,17 +243,19 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
   return data;
 }
 
-std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol,
+std::string difference(const KernelSpec& spec, const OperandData& got, const OperandData& want, double rtol,
                        double atol) {
+  note_errors(spec, got, want);
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (got[i].size() != want[i].size())
       return formatted("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
+    const DType dtype = spec.fused->operands[i].dtype;
     std::size_t wrong = 0, first = 0;
     for (std::size_t e = 0; e < want[i].size(); ++e) {
       const double g = got[i][e], w = want[i][e];
       bool same = g == w || (std::isnan(g) && std::isnan(w));
-      if (!same && is_float(kernel.operands[i].dtype)) {
-        const double rounded = round_to_float(kernel.operands[i].dtype, w);  // beyond its range: infinite
+      if (!same && is_float(dtype)) {
+        const double rounded = round_to_float(dtype, w);  // beyond its range: infinite
         same = g == rounded || std::abs(g - w) <= atol + rtol * std::abs(w);
       }
       if (!same && wrong++ == 0) first = e;
