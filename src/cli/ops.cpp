@@ -1,9 +1,12 @@
 // aeshna ops: the vocabulary, as docs/ops.md, with the errors that the tests have measured.
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -19,69 +22,178 @@ namespace {
 
 using nlohmann::json;
 
-/// A file of the test program (tests/support/op_errors.h): the device, and for each op its largest errors and its kernels.
-json read_errors(const std::string& path) {
-  const std::vector<std::byte> bytes = read_file(path, 64 << 20);
-  try {
-    json errors = json::parse(reinterpret_cast<const char*>(bytes.data()),
-                              reinterpret_cast<const char*>(bytes.data()) + bytes.size());
-    for (const auto& [name, op] : errors.at("ops").items()) {
-      static_cast<void>(op.at("forward").get<double>());
-      static_cast<void>(op.at("gradient").get<double>());
-      static_cast<void>(op.at("kernels").get<std::vector<std::string>>());
-      static_cast<void>(op.at("has_gradient").get<bool>());
-      static_cast<void>(op.at("cases").get<int>());
-    }
-    static_cast<void>(errors.at("device").get<std::string>());
-    return errors;
-  } catch (const json::exception& e) {
-    fail(ErrorCode::CorruptFile, "{}: not what the tests write: {}", path, e.what());
+struct Errors {
+  std::size_t comparisons = 0;
+  double worst = 0;
+};
+
+struct OpErrors {
+  int cases = 0;
+  double forward = 0, gradient = 0;
+  bool has_gradient = false;
+  std::vector<std::string> kernels;  ///< "family variant"
+};
+
+struct KernelErrors {
+  Errors alone, in_plans;
+};
+
+using Kernel = std::pair<std::string, std::string>;  ///< family, variant
+
+/// What the test program measured on a device.
+struct DeviceErrors {
+  std::string device;
+  std::map<std::string, OpErrors> ops;
+  std::map<Kernel, KernelErrors> kernels;
+};
+
+/// A value in a JSON file. It knows where it is, so that an error can say it.
+struct Field {
+  const std::string& file;
+  std::string path;  ///< "ops.abs.cases"
+  const json& value;
+
+  [[noreturn]] void refuse(std::string_view found) const {
+    fail(ErrorCode::CorruptFile, "{}: not what the tests write: '{}' is {}", file, path, found);
   }
+  Field at(const std::string& name) const {
+    static const json nothing;
+    const auto found = value.find(name);
+    const Field member{file, path.empty() ? name : path + "." + name, found == value.end() ? nothing : *found};
+    if (found == value.end()) member.refuse("missing");
+    return member;
+  }
+  std::map<std::string, Field> members() const {
+    if (!value.is_object()) refuse(value.type_name());
+    std::map<std::string, Field> all;
+    for (const auto& item : value.items()) all.emplace(item.key(), at(item.key()));
+    return all;
+  }
+  template <class T>
+  T get() const {
+    try {
+      return value.get<T>();
+    } catch (const json::exception&) {
+      refuse(value.type_name());
+    }
+  }
+};
+
+Errors read_errors(const Field& errors) {
+  return {.comparisons = errors.at("comparisons").get<std::size_t>(), .worst = errors.at("worst").get<double>()};
+}
+
+OpErrors read_op(const Field& op) {
+  return {.cases = op.at("cases").get<int>(),
+          .forward = op.at("forward").get<double>(),
+          .gradient = op.at("gradient").get<double>(),
+          .has_gradient = op.at("has_gradient").get<bool>(),
+          .kernels = op.at("kernels").get<std::vector<std::string>>()};
+}
+
+/// A file of the test program (tests/support/op_errors.h).
+DeviceErrors read_device(const std::string& file) {
+  const std::vector<std::byte> bytes = read_file(file, 64 << 20);
+  const char* const text = reinterpret_cast<const char*>(bytes.data());
+  const json content = json::parse(text, text + bytes.size(), nullptr, /*allow_exceptions=*/false);
+  if (content.is_discarded()) fail(ErrorCode::CorruptFile, "{}: not JSON", file);
+  const Field top{file, "", content};
+  DeviceErrors result{.device = top.at("device").get<std::string>(), .ops = {}, .kernels = {}};
+  for (const auto& [name, op] : top.at("ops").members()) result.ops.emplace(name, read_op(op));
+  for (const auto& [family, variants] : top.at("kernels").members()) {
+    for (const auto& [variant, kernel] : variants.members()) {
+      result.kernels[{family, variant}] = {.alone = read_errors(kernel.at("alone")),
+                                           .in_plans = read_errors(kernel.at("in_plans"))};
+    }
+  }
+  return result;
+}
+
+/// For every key that a device has: what each has, or null.
+template <class Key, class T>
+std::map<Key, std::vector<const T*>> side_by_side(const std::vector<DeviceErrors>& devices,
+                                                  std::map<Key, T> DeviceErrors::*member) {
+  std::map<Key, std::vector<const T*>> rows;
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    for (const auto& [key, value] : devices[d].*member) {
+      rows[key].resize(devices.size());
+      rows[key][d] = &value;
+    }
+  }
+  return rows;
 }
 
 std::string number(double error) { return error == 0 ? "0" : formatted("{:.1e}", error); }
 
-std::string errors_markdown(const std::vector<json>& devices) {
-  std::string text = formatted(
-      "\n{}\n\nOn each device, over all cases of a record: the largest |value - wanted| / max(1, |wanted|) of the "
-      "results and of the "
-      "gradients (the op\nmid-graph, with a random upstream gradient), against the double-precision interpreter. The "
-      "kernels are those of "
-      "the graph that holds the\ncases, their gradients and what surrounds them.\n\n| op | cases |",
-      kMeasuredErrorsHeading);
+std::string ops_with_errors(const std::vector<DeviceErrors>& devices) {
+  std::string text =
+      "\n## Measured errors\n\n"
+      "On each device, over all cases of a record: the largest |value - wanted| / max(1, |wanted|) of the results and "
+      "of "
+      "the gradients (the op\n"
+      "mid-graph, with a random upstream gradient), against the double-precision interpreter. The kernels are those of "
+      "the graph that holds the\n"
+      "cases, their gradients and what surrounds them.\n\n"
+      "| op | cases |";
   std::string rule = "\n|---|---|";
-  std::map<std::string, std::vector<const json*>> ops;
-  for (std::size_t d = 0; d < devices.size(); ++d) {
-    const auto device = devices[d]["device"].get<std::string>();
-    text += formatted(" {}: result | gradient |", device);
+  for (const DeviceErrors& d : devices) {
+    text += formatted(" {}: result | gradient |", d.device);
     rule += "---|---|";
-    for (const auto& [name, op] : devices[d]["ops"].items()) {
-      auto& list = ops[name];
-      list.resize(devices.size());
-      list[d] = &op;
-    }
   }
   text += " kernels |" + rule + "---|\n";
-  for (const auto& [name, list] : ops) {
+  for (const auto& [name, on_devices] : side_by_side(devices, &DeviceErrors::ops)) {
     std::string cells, cases;
     std::set<std::string> families;
     std::size_t variants = 0;
-    for (const json* op : list) {
+    for (const OpErrors* op : on_devices) {
       if (op == nullptr) {
         cells += " not run | |";
         continue;
       }
-      cells += formatted(" {} | {} |", number((*op)["forward"].get<double>()),
-                         (*op)["has_gradient"].get<bool>() ? number((*op)["gradient"].get<double>()) : "");
-      cases = std::to_string((*op)["cases"].get<int>());
-      const auto kernels = (*op)["kernels"].get<std::vector<std::string>>();
-      variants = std::max(variants, kernels.size());
-      for (const std::string& kernel : kernels) families.insert(kernel.substr(0, kernel.find(' ')));
+      cells += formatted(" {} | {} |", number(op->forward), op->has_gradient ? number(op->gradient) : "");
+      cases = std::to_string(op->cases);
+      variants = std::max(variants, op->kernels.size());
+      for (const std::string& kernel : op->kernels) families.insert(kernel.substr(0, kernel.find(' ')));
     }
     std::string kernels;
     for (const std::string& family : families) kernels += (kernels.empty() ? "" : ", ") + family;
     text += formatted("| `{}` | {} |{} {} ({} variant{}) |\n", name, cases, cells, kernels, variants,
                       variants == 1 ? "" : "s");
+  }
+  return text;
+}
+
+std::string kernels_with_errors(const std::vector<DeviceErrors>& devices) {
+  std::string text =
+      "\n### Kernel variants\n\n"
+      "The same error for every kernel variant that the tests ran, and in brackets how many values were compared. "
+      "*Alone*: what the kernel writes\n"
+      "when it is launched by itself, against a double-precision evaluation of the same formula. *In plans*: the "
+      "results "
+      "and gradients of the\n"
+      "table above; each counts for every kernel of its graph, whichever of them made the error. A variant that reads "
+      "or "
+      "writes 16-bit floats or\n"
+      "quantized blocks is listed apart, with those formats. -: not run so.\n";
+  std::string head = "| variant |", rule = "\n|---|";
+  for (const DeviceErrors& d : devices) {
+    head += formatted(" {}: alone | in plans |", d.device);
+    rule += "---|---|";
+  }
+  const auto cell = [](const Errors& e) {
+    return e.comparisons == 0 ? " - |" : formatted(" {} ({}) |", number(e.worst), e.comparisons);
+  };
+  std::string section;
+  for (const auto& [kernel, on_devices] : side_by_side(devices, &DeviceErrors::kernels)) {
+    const auto& [family, variant] = kernel;
+    if (family != section) text += formatted("\n#### {}\n\n{}{}\n", family, head, rule);
+    section = family;
+    text += formatted("| `{}` |", variant);
+    for (const KernelErrors* errors : on_devices) {
+      const KernelErrors e = errors == nullptr ? KernelErrors() : *errors;
+      text += cell(e.alone) + cell(e.in_plans);
+    }
+    text += "\n";
   }
   return text;
 }
@@ -95,10 +207,11 @@ void add_ops(CLI::App& app, const Globals&, Action& action) {
       ->type_name("FILE...");
   command->callback([&action, files] {
     action = [files] {
-      std::vector<json> devices;
-      for (const std::string& file : *files) devices.push_back(read_errors(file));
-      std::fputs(ops_markdown().c_str(), stdout);
-      if (!devices.empty()) std::fputs(errors_markdown(devices).c_str(), stdout);
+      std::vector<DeviceErrors> devices;
+      for (const std::string& file : *files) devices.push_back(read_device(file));
+      std::string text = ops_markdown();
+      if (!devices.empty()) text += ops_with_errors(devices) + kernels_with_errors(devices);
+      std::fputs(text.c_str(), stdout);
       return 0;
     };
   });

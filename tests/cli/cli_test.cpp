@@ -1,13 +1,16 @@
 // The program as a user meets it: exit status, output, messages. Devices: the suites CliDevice*.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "support/temp_dir.h"
 #include "support/test_device.h"
 
@@ -171,20 +174,78 @@ TEST(Cli, DumpOfAGraphFile) {
 
 TEST(Cli, OpsWithMeasuredErrors) {
   const test::TempDir dir;
-  dir.write("a.json", R"({"device": "A", "ops": {"abs": {"cases": 3, "forward": 0, "gradient": 2.5e-7, "has_gradient": true,
-                          "kernels": ["pointwise x", "pointwise y"]}}})");
-  dir.write("b.json", R"({"device": "B", "ops": {"iota": {"cases": 1, "forward": 1e-3, "gradient": 0, "has_gradient": false,
-                          "kernels": ["pointwise x"]}}})");
-  dir.write("bad.json", R"({"device": "B", "ops": 3})");
+  dir.write("a.json", R"({"device": "A",
+      "ops": {"abs": {"cases": 3, "forward": 0, "gradient": 2.5e-7, "has_gradient": true,
+                      "kernels": ["pointwise x", "pointwise y"]}},
+      "kernels": {"pointwise": {"x": {"alone": {"comparisons": 7, "worst": 1.25e-7},
+                                      "in_plans": {"comparisons": 40, "worst": 0}},
+                                "y": {"alone": {"comparisons": 0, "worst": 0},
+                                      "in_plans": {"comparisons": 5, "worst": 2.5e-7}}}}})");
+  dir.write("b.json", R"({"device": "B",
+      "ops": {"iota": {"cases": 1, "forward": 1e-3, "gradient": 0, "has_gradient": false, "kernels": ["pointwise x"]}},
+      "kernels": {"gemv": {"z": {"alone": {"comparisons": 2, "worst": 3e-6},
+                                 "in_plans": {"comparisons": 0, "worst": 0}}},
+                  "pointwise": {"x": {"alone": {"comparisons": 9, "worst": 0},
+                                      "in_plans": {"comparisons": 1, "worst": 1e-3}}}}})");
   const Result plain = run({"ops"}), result = run({"ops", "--errors", "a.json", "b.json"}, dir.path());
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out.find(plain.out), 0u) << "the measured part comes after";
   EXPECT_HAS(result.out, "| A: result | gradient | B: result | gradient |");
   EXPECT_HAS(result.out, "| `abs` | 3 | 0 | 2.5e-07 | not run | | pointwise (2 variants) |");
   EXPECT_HAS(result.out, "| `iota` | 1 | not run | | 1.0e-03 |  | pointwise (1 variant) |");
-  const Result bad = run({"ops", "--errors", "bad.json"}, dir.path());
-  EXPECT_EQ(bad.status, 1);
-  EXPECT_HAS(bad.err, "bad.json");
+  const std::string head = "| variant | A: alone | in plans | B: alone | in plans |\n|---|---|---|---|---|\n";
+  EXPECT_HAS(result.out, "\n#### gemv\n\n" + head +
+                             "| `z` | - | - | 3.0e-06 (2) | - |\n"
+                             "\n#### pointwise\n\n" +
+                             head +
+                             "| `x` | 1.2e-07 (7) | 0 (40) | 0 (9) | 1.0e-03 (1) |\n"
+                             "| `y` | - | 2.5e-07 (5) | - | - |\n");
+
+  const auto expect_refused = [&](const char* content, const char* message) {
+    dir.write("bad.json", content);
+    const Result bad = run({"ops", "--errors", "a.json", "bad.json"}, dir.path());
+    EXPECT_EQ(bad.status, 1);
+    EXPECT_EQ(bad.out, "");
+    EXPECT_EQ(bad.err, formatted("aeshna: bad.json: {}\n", message));
+  };
+  expect_refused("{", "not JSON");
+  expect_refused(R"([])", "not what the tests write: 'device' is missing");
+  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number");
+  expect_refused(R"({"device": "B", "ops": {}})", "not what the tests write: 'kernels' is missing");
+  expect_refused(R"({"device": "B", "ops": {"abs": {"cases": "3"}}})",
+                 "not what the tests write: 'ops.abs.cases' is string");
+  expect_refused(
+      R"({"device": "B", "ops": {}, "kernels": {"scan": {"x": {"alone": {"comparisons": 1, "worst": null}}}}})",
+      "not what the tests write: 'kernels.scan.x.alone.worst' is null");
+}
+
+TEST(Cli, OpsDocumentIsUpToDate) {
+  const fs::path docs = fs::path(AESHNA_SOURCE_DIR) / "docs";
+  std::vector<std::string> arguments{"ops", "--errors"};
+  for (const auto& entry : fs::directory_iterator(docs / "op-errors"))
+    arguments.push_back("op-errors/" + entry.path().filename().string());
+  ASSERT_GT(arguments.size(), 2u);
+  std::sort(arguments.begin() + 2, arguments.end());
+  const Result result = run(arguments, docs);
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(test::read_text(docs / "ops.md") == result.out)
+      << "run: aeshna ops --errors docs/op-errors/*.json > docs/ops.md";
+}
+
+TEST(CliDevice, OpsReadsWhatTheTestProgramMeasures) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const Result tests = run({"AESHNA_TEST_ERRORS=errors.json", fs::read_symlink("/proc/self/exe").string(),
+                            "--gtest_filter=PointwiseGpu.Sizes:All/OpRecord.Device/abs"},
+                           dir.path(), "", "/usr/bin/env");
+  ASSERT_EQ(tests.status, 0) << tests.out << tests.err;
+  const Result result = run({"ops", "--errors", "errors.json"}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.out, "\n| `abs` | 17 | 0 | 0 | pointwise (1 variant) |\n");
+  // By itself it multiplies and adds, which rounds; in the plan of abs all is exact.
+  const std::string values = "[(][1-9][0-9]*[)]";
+  EXPECT_THAT(result.out,
+              testing::ContainsRegex("`256 runs=1` [|] [1-9][.][0-9]e-0[0-9] " + values + " [|] 0 " + values));
 }
 
 TEST(CliDevice, AMachineWithoutADriverIsToldSo) {

@@ -155,7 +155,7 @@ class AttentionGpu : public ::testing::Test {
     // Gradients of keys add as many terms as there are queries.
     const double tolerance = 4e-6 * (call.kernel.anchor->name == "attention" ? 1 : 4);
     const std::string problem =
-        difference(call.kernel, runner_->run(candidate.spec, call.data), call.expected(), 1e-5, tolerance);
+        difference(candidate.spec, runner_->run(candidate.spec, call.data), call.expected(), 1e-5, tolerance);
     EXPECT_EQ(problem, "") << call.kernel.anchor->name << " [" << candidate.spec.variant << "] head_dim "
                            << call.kernel.call.inputs[0].shape[3];
     ++ran_;

@@ -36,7 +36,7 @@ std::vector<std::string> check(const FusedKernel& kernel, double high, auto lowe
   for (const Candidate& candidate : lower(kernel, runner().caps())) {
     if (!candidate.rejected.empty()) continue;
     variants.push_back(candidate.spec.variant);
-    EXPECT_EQ(difference(kernel, runner().run(candidate.spec, data), want, 4e-6, 4e-6), "") << variants.back();
+    EXPECT_EQ(difference(candidate.spec, runner().run(candidate.spec, data), want, 4e-6, 4e-6), "") << variants.back();
   }
   EXPECT_FALSE(variants.empty());
   return variants;

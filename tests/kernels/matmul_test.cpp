@@ -158,7 +158,7 @@ class MatmulGpu : public ::testing::Test {
     const OperandData data = random_data(kernel, 1, -1, 1);
     const double tolerance = 1e-6 * std::sqrt(static_cast<double>(std::max<std::int64_t>(kernel.k, 1)));
     const std::string problem =
-        difference(kernel, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
+        difference(candidate.spec, runner_->run(candidate.spec, data), evaluate(kernel, data), 1e-6, tolerance);
     EXPECT_EQ(problem, "") << what << " [" << candidate.spec.family << " " << candidate.spec.variant << "]";
     ++ran_;
   }
@@ -344,6 +344,23 @@ TEST_F(MatmulGpu, Epilogues) {
   }
 }
 
+TEST_F(MatmulGpu, QuantizedOperands) {
+  for (const DType dtype : {DType::q4_0, DType::q4_1, DType::q5_0, DType::q8_0, DType::q4_K, DType::q6_K}) {
+    const std::int64_t blocks = 3 * std::int64_t{dtype_info(dtype).block_elements};
+    for (const std::int64_t narrow : {1, 17}) {
+      // Blocks along k (weights as they lie in files) and along n; the quantized operand second and first.
+      FusedKernel kernels[] = {ProductBuilder{.m = narrow, .n = 21, .k = blocks, .b = Layout::Columns}.build(),
+                               ProductBuilder{.m = narrow, .n = blocks, .k = 20}.build(),
+                               ProductBuilder{.m = 21, .n = narrow, .k = blocks}.build()};
+      for (FusedKernel& kernel : kernels) {
+        kernel.operands[&kernel == &kernels[2] ? 0 : 1].dtype = dtype;
+        check(lower_matmul(kernel, caps()).front(), "quantized");
+        check(lower_matmul(kernel, tiny_caps()).front(), "quantized, tiny");
+      }
+    }
+  }
+}
+
 TEST_F(MatmulGpu, OneOperandInEveryRole) {  // x * x^T + x, all through one binding
   FusedKernel kernel = ProductBuilder{.m = 44, .n = 44, .k = 44, .b = Layout::Columns}.build();
   kernel.b.instrs = {load(0, {1, 44})};
@@ -373,7 +390,7 @@ TEST_F(MatmulGpu, LaunchesAreFolded) {
   const Candidate candidate = tile_candidate(kernel, folded, tile_variants()[0], 2);
   ASSERT_GT(candidate.spec.workgroups, 49u);  // three dimensions, surplus workgroups in the last
   const OperandData data = random_data(kernel, 3, -1, 1);
-  EXPECT_EQ(difference(kernel, runner.run(candidate.spec, data), evaluate(kernel, data), 1e-6, 1e-5), "");
+  EXPECT_EQ(difference(candidate.spec, runner.run(candidate.spec, data), evaluate(kernel, data), 1e-6, 1e-5), "");
 }
 
 // ---- the choice, a pure function

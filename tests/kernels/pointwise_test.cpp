@@ -26,7 +26,8 @@ int check(const FusedKernel& kernel, KernelRunner& with, double rtol = 2e-6, dou
   for (const Candidate& candidate : lower_pointwise(kernel, with.caps())) {
     if (!candidate.rejected.empty()) continue;
     ++usable;
-    EXPECT_EQ(difference(kernel, with.run(candidate.spec, data), want, rtol, atol), "") << candidate.spec.variant;
+    EXPECT_EQ(difference(candidate.spec, with.run(candidate.spec, data), want, rtol, atol), "")
+        << candidate.spec.variant;
   }
   EXPECT_GT(usable, 0);
   return usable;
@@ -177,7 +178,7 @@ TEST(PointwiseGpu, InPlace) {
       if (!candidate.rejected.empty()) continue;
       OperandData got = runner().run(candidate.spec, data, {.in_place = true});
       got[0] = want[0];  // now holds the result
-      EXPECT_EQ(difference(b.kernel, got, want, 2e-6, 1e-6), "");
+      EXPECT_EQ(difference(candidate.spec, got, want, 2e-6, 1e-6), "");
     }
   }
 }

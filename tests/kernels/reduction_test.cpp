@@ -25,7 +25,8 @@ std::set<std::string> check(const FusedKernel& kernel, KernelRunner& with, const
   for (const Candidate& candidate : lower_reduction(kernel, with.caps())) {
     if (!candidate.rejected.empty()) continue;
     if (!variants.insert(candidate.spec.variant).second) continue;
-    EXPECT_EQ(difference(kernel, with.run(candidate.spec, data), want, rtol, atol), "") << candidate.spec.variant;
+    EXPECT_EQ(difference(candidate.spec, with.run(candidate.spec, data), want, rtol, atol), "")
+        << candidate.spec.variant;
   }
   EXPECT_FALSE(variants.empty());
   return variants;
@@ -158,7 +159,7 @@ TEST(ReductionGpu, SoftmaxInPlace) {
       if (!candidate.rejected.empty()) continue;
       OperandData got = runner().run(candidate.spec, data, {.in_place = true});
       got[0] = want[0];
-      EXPECT_EQ(difference(kernel, got, want, 1e-5, 1e-7), "") << candidate.spec.variant;
+      EXPECT_EQ(difference(candidate.spec, got, want, 1e-5, 1e-7), "") << candidate.spec.variant;
     }
   }
 }

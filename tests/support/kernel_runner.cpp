@@ -4,13 +4,17 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
 
+#include "aeshna/quantize.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "base/half.h"
 #include "codegen/codegen.h"
 #include "gpu/launch.h"
 #include "ir/device_types.h"
+#include "runtime/convert.h"
+#include "support/op_errors.h"
 #include "support/test_device.h"
 
 namespace aeshna::test {
@@ -32,8 +36,19 @@ std::uint32_t to_word(DType dtype, double value) {
   }
 }
 
+Literal quantized(DType dtype, const std::vector<double>& values) {
+  return quantize(Literal::from_doubles({DType::f32, {std::ssize(values)}}, values), dtype);
+}
+
 /// An operand's device form.
 Words to_words(DType dtype, const std::vector<double>& values) {
+  if (is_quantized(dtype)) {
+    const Literal blocks = quantized(dtype, values);
+    AESHNA_CHECK(blocks.to_doubles() == values);  // the oracle computes with the values
+    Words words(device_bytes(blocks.type()) / 4);
+    to_device(dtype, blocks.bytes(), 0, values.size(), words);
+    return words;
+  }
   if (!is_half(dtype)) {
     Words words;
     for (double value : values) words.push_back(to_word(dtype, value));
@@ -59,10 +74,24 @@ double from_word(DType dtype, std::uint32_t word) {
   }
 }
 
-double from_words(DType dtype, const std::uint32_t* words, std::size_t i) {
-  if (!is_half(dtype)) return from_word(dtype, words[i]);
-  const auto bits = static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16));
-  return dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+/// The inverse: the first `count` elements that the words hold.
+std::vector<double> from_words(DType dtype, std::span<const std::uint32_t> words, std::size_t count) {
+  if (is_quantized(dtype)) {
+    const TensorType type{dtype, {static_cast<std::int64_t>(count)}};
+    std::vector<std::byte> blocks(static_cast<std::size_t>(type.bytes()));
+    to_host(dtype, words, 0, count, blocks);
+    return Literal(type, blocks).to_doubles();
+  }
+  std::vector<double> values;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!is_half(dtype)) {
+      values.push_back(from_word(dtype, words[i]));
+      continue;
+    }
+    const auto bits = static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16));
+    values.push_back(dtype == DType::f16 ? f16_to_f32(bits) : bf16_to_f32(bits));
+  }
+  return values;
 }
 
 }  // namespace
@@ -177,10 +206,10 @@ OperandData KernelRunner::run(const KernelSpec& spec, const OperandData& data, O
            result[bindings[counters].offset + i]);
     }
   }
-  OperandData values(data.size());
+  OperandData values;
   for (std::size_t i = 0; i < data.size(); ++i) {
-    for (std::size_t e = 0; e < data[i].size(); ++e)
-      values[i].push_back(from_words(fused.operands[i].dtype, result.data() + bindings[i].offset, e));
+    const auto words = std::span(result).subspan(bindings[i].offset, bindings[i].words);
+    values.push_back(from_words(fused.operands[i].dtype, words, data[i].size()));
   }
   return values;
 }
@@ -194,6 +223,8 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
       const double unit = static_cast<double>(engine() >> 11) * 0x1p-53;
       if (operand.written) {
         value = -77;
+      } else if (is_quantized(operand.dtype)) {
+        value = low + (high - low) * unit;
       } else if (is_float(operand.dtype)) {
         value = round_to_float(operand.dtype, low + (high - low) * unit);
       } else if (operand.dtype == DType::boolean) {
@@ -205,22 +236,26 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
       if (operand.written && operand.dtype == DType::u32) value = 77;
       if (operand.written && operand.dtype == DType::boolean) value = 0;
     }
+    // Values that quantizing does not change: the search for q6_K's scales settles when it sees what it chose.
+    for (int i = 0; i < 2 && is_quantized(operand.dtype); ++i) values = quantized(operand.dtype, values).to_doubles();
     data.push_back(std::move(values));
   }
   return data;
 }
 
-std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol,
+std::string difference(const KernelSpec& spec, const OperandData& got, const OperandData& want, double rtol,
                        double atol) {
+  note_errors(spec, got, want);
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (got[i].size() != want[i].size())
       return formatted("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
+    const DType dtype = spec.fused->operands[i].dtype;
     std::size_t wrong = 0, first = 0;
     for (std::size_t e = 0; e < want[i].size(); ++e) {
       const double g = got[i][e], w = want[i][e];
       bool same = g == w || (std::isnan(g) && std::isnan(w));
-      if (!same && is_float(kernel.operands[i].dtype)) {
-        const double rounded = round_to_float(kernel.operands[i].dtype, w);  // beyond its range: infinite
+      if (!same && is_float(dtype)) {
+        const double rounded = round_to_float(dtype, w);  // beyond its range: infinite
         same = g == rounded || std::abs(g - w) <= atol + rtol * std::abs(w);
       }
       if (!same && wrong++ == 0) first = e;

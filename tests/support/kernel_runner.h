@@ -41,13 +41,14 @@ class KernelRunner {
   std::map<std::string, std::shared_ptr<gpu::Kernel>> kernels_;
 };
 
-/// Data for every operand: f32 drawn from [low, high] and rounded to f32, i32 and u32 integers in [low, high] ([0,
-/// high] for u32), booleans; written operands are filled with a value that no test expects.
+/// Data for every operand: floats drawn from [low, high] and rounded to their dtype or quantized, i32 and u32 integers
+/// in [low, high] ([0, high] for u32), booleans; written operands are filled with a value that no test expects.
 OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double low = -2, double high = 2);
 
-/// What differs between two data sets by more than atol + rtol * |want| (integers and booleans: at all; NaN equals NaN
-/// only): a message naming the first element and how many there are; empty if nothing does.
-std::string difference(const FusedKernel& kernel, const OperandData& got, const OperandData& want, double rtol,
+/// What differs between what a kernel gave and what its oracle wants by more than atol + rtol * |want| (integers and
+/// booleans: at all; NaN equals NaN only): a message naming the first element and how many there are; empty if nothing
+/// does. Every comparison is also noted for docs/ops.md (op_errors.h).
+std::string difference(const KernelSpec& spec, const OperandData& got, const OperandData& want, double rtol,
                        double atol);
 
 }  // namespace aeshna::test

@@ -306,7 +306,6 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
     compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0),
             formatted("{} {}", describe(op, c, k), name));
   }
-  save_errors();
 }
 
 }  // namespace aeshna::test
