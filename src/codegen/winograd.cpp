@@ -19,8 +19,8 @@ KernelSource generate_winograd(KernelWriter& writer) {
   writer.define("COUNT", writer.number(planes[3]));
   writer.define("TILES", writer.number(tiles[0] * tiles[1]));
   writer.define("TILES_X", writer.number(tiles[1]));
-  writer.define("CHANNELS", writer.number(image[2]));
-  writer.define("LINES", writer.number(image[1] * image[2]));
+  writer.define("PER_GROUP", writer.number(image[2]));
+  writer.define("CHANNELS", writer.number(image[1] * image[2]));
   writer.define("H", writer.number(image[3]));
   writer.define("W", writer.number(image[4]));
   if (t.to_planes) {

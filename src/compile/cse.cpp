@@ -69,7 +69,7 @@ std::string signature(const Node& node, const std::vector<ValueId>& inputs) {
     add_attr(hash, value);
   }
   if (precision_matters(*node.op)) hash.add(static_cast<std::uint64_t>(node.precision));
-  if (node.op->enlarges) hash.add(static_cast<std::uint64_t>(node.segment));
+  if (node.op->recomputed) hash.add(static_cast<std::uint64_t>(node.segment));
   return hash.hex();
 }
 

@@ -771,6 +771,12 @@ struct Builder {
 
   // ---- a kernel template of its own
 
+  /// A kernel template cannot be split by rows: of a larger tensor it must not see a part.
+  bool fits_one_binding(const TensorType& type) const {
+    return part_elements(type, state.caps) == 0 &&
+           device_bytes(type.dtype, type.shape.elements()) <= state.caps.max_storage_range;
+  }
+
   /// The cluster is one node of OpKind::Kernel.
   void build_template() {
     const NodeId self = kernel.nodes[0];
@@ -783,7 +789,9 @@ struct Builder {
       call.inputs.push_back(type);
       auto [stored, access] = view(node.inputs[i], true);
       const bool updated = node.op->updates == i;
-      if (!is_dense(access, type.shape) && (updated || !node.op->accepts_view || !node.op->accepts_view(i, access))) {
+      const bool readable =
+          !updated && node.op->accepts_view && node.op->accepts_view(i, access) && fits_one_binding(graph.type(stored));
+      if (!is_dense(access, type.shape) && !readable) {
         give_up("an operand of a kernel template is a view that it cannot read", source_to_materialise(node.inputs[i].node));
       }
       if (updated && graph.type(stored).shape.elements() != type.shape.elements()) {

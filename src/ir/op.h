@@ -135,8 +135,8 @@ struct OpDef {
   std::function<Contraction(const Node& node, std::span<const TensorType> inputs)> contraction;
   std::function<std::vector<OpCase>()> cases;
   PointwiseDef pointwise;
-  /// Kernel: whether operand `input`, a view (`access` over its own axes, without guards) of something in memory, can be read as
-  /// it is. Unset: only dense operands; others are put in memory first.
+  /// Kernel: whether operand `input`, a view (`access` over its own axes, without guards; strides of flipped axes are negative) of
+  /// something in memory, can be read as it is. Unset: only dense operands; others are put in memory first.
   std::function<bool(std::size_t input, const Access& access)> accepts_view;
   /// Kernel: this operand is updated in place: result 0 holds its old contents where the kernel does not write. The operand is
   /// not bound; the planner gives the kernel its memory, or a copy of it.
@@ -145,8 +145,8 @@ struct OpDef {
   bool reads_quantized = false;
   /// Composite: its results are elements of its operands; f16 and bf16 go through it as they are (compile/widen.h).
   bool moves_elements = false;
-  /// Its result is larger than its operand and cheap to make: the derivative region makes it again rather than have it kept.
-  bool enlarges = false;
+  /// Its result is large and cheap to make: the derivative region makes it again rather than have it kept.
+  bool recomputed = false;
   MovementKind movement = MovementKind::None;
   ReduceKind reduce = ReduceKind::Sum;
 };

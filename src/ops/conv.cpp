@@ -1,7 +1,8 @@
 // Convolutions over the last one or two axes, NC... row-major. Three composites (forward, input gradient, weight gradient), each
 // the gradient of the others, become products: `conv_product` and `conv_weight_product` say how a convolution contracts, and the
 // matrix-product kernels read their operand through windows (implicit GEMM). An input gradient is a forward convolution of dy
-// with flipped weights, one for each remainder modulo the stride. Depthwise convolutions are reductions over windows.
+// with flipped weights, one for each remainder modulo the stride. Large 3x3 convolutions go through Winograd's tiles (winograd.cpp).
+// Depthwise convolutions are reductions over windows.
 #include <cmath>
 #include <numeric>
 
@@ -156,15 +157,28 @@ Ints last_axes(int rank, std::size_t count) {
   return axes;
 }
 
-/// Neighbouring windows of neighbouring elements.
-bool dense(const Ints& stride, const Ints& dilation) { return stride == Ints(stride.size(), 1) && dilation == stride; }
+/// Neighbouring windows, of neighbouring elements.
+bool unit_steps(const Ints& stride, const Ints& dilation) {
+  return stride == Ints(stride.size(), 1) && dilation == stride;
+}
 
 Expr conv_product(const Expr& w, const Expr& x, Ints stride, Ints dilation, Ints before, Ints out) {
-  if (dense(stride, dilation)) {
+  if (unit_steps(stride, dilation)) {
     if (const auto y = winograd_product(w, x, before, out)) return *y;
   }
   return apply("conv_product", {w, x},
                {{"stride", std::move(stride)}, {"dilation", std::move(dilation)}, {"before", std::move(before)}, {"out", std::move(out)}});
+}
+
+Expr conv_weight_product(const Expr& dy, const Expr& x, Ints stride, Ints dilation, Ints before, Ints kernel) {
+  if (unit_steps(stride, dilation)) {
+    if (const auto dw = winograd_weight_product(dy, x, before, kernel)) return *dw;
+  }
+  return apply("conv_weight_product", {dy, x},
+               {{"stride", std::move(stride)},
+                {"dilation", std::move(dilation)},
+                {"before", std::move(before)},
+                {"kernel", std::move(kernel)}});
 }
 
 Expr expand_conv(const Expr& x, const Expr& w, const Geometry& g, const Shape& y) {
@@ -184,12 +198,7 @@ Expr expand_weight_gradient(const Expr& x, const Expr& dy, const Geometry& g, co
   const Expr gx = grouped(x, g.groups), gy = grouped(dy, g.groups);
   const Ints kernel = spatial(w);
   if (!is_depthwise(g, w)) {
-    if (dense(g.stride, g.dilation)) {
-      if (const auto dw = winograd_weight_product(gy, gx, g.before, kernel)) return reshape_to(*dw, w);
-    }
-    return reshape_to(apply("conv_weight_product", {gy, gx},
-                            {{"stride", g.stride}, {"dilation", g.dilation}, {"before", g.before}, {"kernel", kernel}}),
-                      w);
+    return reshape_to(conv_weight_product(gy, gx, g.stride, g.dilation, g.before, kernel), w);
   }
   // [N, G, m, out, 1...] * [N, G, 1, out, kernel], summed over N and out.
   const Shape s = gy.shape();

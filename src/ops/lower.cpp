@@ -1,6 +1,8 @@
 #include "ops/lower.h"
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "base/format.h"
 
@@ -22,6 +24,19 @@ std::string launch_obstacle(const KernelSpec& spec, const Caps& caps) {
   if (spec.workgroups > max_workgroups(caps))
     return formatted("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
   return {};
+}
+
+std::uint32_t workgroup_threads(const Caps& caps, std::uint32_t wish) {
+  return std::bit_floor(std::max(std::min({wish, caps.max_invocations, caps.max_local[0]}), 1u));
+}
+
+std::string template_obstacle(const KernelSpec& spec, const Caps& caps) {
+  for (const KernelOperand& operand : spec.fused->operands) {
+    // A margin, so that indices of surplus threads do not wrap.
+    if (operand.elements > std::numeric_limits<std::uint32_t>::max() - (1 << 16))
+      return formatted("an operand of {} elements; kernel indices are 32-bit", operand.elements);
+  }
+  return launch_obstacle(spec, caps);
 }
 
 }  // namespace aeshna

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "ir/access.h"
 #include "ir/op.h"
+#include "ops/lower.h"
 #include "ops/order.h"
 
 namespace aeshna {

@@ -14,19 +14,6 @@
 
 namespace aeshna {
 
-std::uint32_t workgroup_threads(const Caps& caps, std::uint32_t wish) {
-  return std::bit_floor(std::max(std::min({wish, caps.max_invocations, caps.max_local[0]}), 1u));
-}
-
-std::string template_obstacle(const KernelSpec& spec, const Caps& caps) {
-  for (const KernelOperand& operand : spec.fused->operands) {
-    // A margin, so that indices of surplus threads do not wrap.
-    if (operand.elements > std::numeric_limits<std::uint32_t>::max() - (1 << 16))
-      return formatted("an operand of {} elements; kernel indices are 32-bit", operand.elements);
-  }
-  return launch_obstacle(spec, caps);
-}
-
 AxisSplit split_axis(const Shape& shape, std::int64_t axis) {
   AxisSplit split;
   for (int d = 0; d < shape.rank(); ++d) {

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/format.h"
 #include "ir/access.h"
+#include "ops/lower.h"
 #include "ops/order.h"
 
 namespace aeshna {

@@ -28,11 +28,6 @@ inline constexpr std::int64_t kSortChunk = 2048;
 /// Elements that a workgroup of sort_merge makes: run is a multiple of it.
 inline constexpr std::int64_t kMergeTile = 1024;
 
-/// Threads of a workgroup: the largest power of two up to `wish` that the device allows.
-std::uint32_t workgroup_threads(const Caps& caps, std::uint32_t wish);
-/// Why a template whose indices are u32 cannot serve: an operand that is too large, or launch_obstacle. Empty: it can.
-std::string template_obstacle(const KernelSpec& spec, const Caps& caps);
-
 /// An axis in the middle: a dense tensor is [outer, extent, inner].
 struct AxisSplit {
   std::int64_t outer = 1, extent = 1, inner = 1;

@@ -1,10 +1,12 @@
 // Winograd's tiles. A 3x3 convolution becomes 16 matrix products, one for each place of a 4x4 tile: transforms of the image's
-// windows and of the weight (winograd_planes), the products, and the transform of their results (winograd_image). The weight gradient
-// is the transpose of it all.
+// windows and of the weight (winograd_planes), the products, and the transform of their results (winograd_image). The weight
+// gradient is the transpose of it all.
 #include "ops/winograd.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/checked.h"
@@ -12,7 +14,7 @@
 #include "base/format.h"
 #include "ir/winograd.h"
 #include "ops/families.h"
-#include "ops/order.h"
+#include "ops/lower.h"
 
 namespace aeshna {
 
@@ -21,11 +23,12 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 constexpr std::int64_t kPlanes = 16;  ///< places of a 4x4 tile
-constexpr std::int64_t kMost = 1 << 29;
-constexpr std::int64_t kTile = 2;  ///< results of a tile along an axis: windows start this far apart
+constexpr std::int64_t kTile = 2;     ///< results of a tile along an axis: windows start this far apart
+/// Of attrs: twice as much still fits the kernel's 32-bit arithmetic.
+constexpr std::int64_t kLargestAttr = 1 << 29;
 
-/// The transform of a node whose record maps in this direction.
-const WinogradTransform& transform_of(const InferContext& ctx, bool to_planes) {
+/// The transform of a node whose record maps in this direction; the operand must be f32.
+const WinogradTransform& checked_transform(const InferContext& ctx, bool to_planes) {
   const std::string& name = ctx.attrs.get<std::string>("transform");
   const WinogradTransform* transform = find_winograd_transform(name);
   if (transform == nullptr || transform->to_planes != to_planes)
@@ -38,8 +41,8 @@ const WinogradTransform& transform_of(const InferContext& ctx, bool to_planes) {
 /// An attr of two numbers that a 32-bit index can be computed from; `lowest` 0 if none may be negative.
 Ints two(const InferContext& ctx, std::string_view attr, std::int64_t lowest = 0) {
   const Ints& values = ctx.attrs.get<Ints>(attr);
-  if (values.size() != 2 || std::ranges::any_of(values, [&](std::int64_t v) { return v < lowest || v > kMost; }))
-    ctx.fail(ErrorCode::InvalidArgument, formatted("{} must be two numbers from {} to {}", attr, lowest, kMost));
+  if (values.size() != 2 || std::ranges::any_of(values, [&](std::int64_t v) { return v < lowest || v > kLargestAttr; }))
+    ctx.fail(ErrorCode::InvalidArgument, formatted("{} must be two numbers from {} to {}", attr, lowest, kLargestAttr));
   return values;
 }
 
@@ -49,12 +52,14 @@ std::int64_t tile_count(const InferContext& ctx, std::int64_t images, const Ints
   });
 }
 
-/// squares[i] of `in` x `in` -> `out` x `out`.
-std::array<double, kPlanes> transformed(const WinogradTransform& t, const std::array<double, kPlanes>& square) {
-  std::array<double, kPlanes> rows{}, result{};
+using Square = std::array<double, kPlanes>;  ///< row-major, of 2 x 2 to 4 x 4 elements
+
+/// M s M^T for the matrix M of `t`.
+Square transformed(const WinogradTransform& t, const Square& s) {
+  Square rows{}, result{};
   for (int i = 0; i < t.out; ++i) {
     for (int j = 0; j < t.in; ++j) {
-      for (int k = 0; k < t.in; ++k) rows[i * t.in + j] += t.matrix[i][k] * square[k * t.in + j];
+      for (int k = 0; k < t.in; ++k) rows[i * t.in + j] += t.matrix[i][k] * s[k * t.in + j];
     }
   }
   for (int i = 0; i < t.out; ++i) {
@@ -65,21 +70,24 @@ std::array<double, kPlanes> transformed(const WinogradTransform& t, const std::a
   return result;
 }
 
-/// f(element of the image or -1 outside, place in the square, element of plane 0) for every tile. `image` is [N, G, C, H, W].
+/// f(channel, image, top, left, element of a plane) for every tile of [N, G, C, H, W]; channel counts those of all groups.
 template <class F>
-void for_each_place(const Shape& image, const Ints& tiles, const Ints& first, int side, F f) {
-  const std::int64_t lines = image[1] * image[2], count = image[0] * tiles[0] * tiles[1];
-  for (std::int64_t line = 0; line < lines; ++line) {
-    for (std::int64_t t = 0; t < count; ++t) {
-      const std::int64_t n = t / (tiles[0] * tiles[1]), h = t / tiles[1] % tiles[0] * kTile + first[0],
-                         w = t % tiles[1] * kTile + first[1];
-      for (int i = 0; i < side * side; ++i) {
-        const std::int64_t y = h + i / side, x = w + i % side;
-        const bool inside = y >= 0 && y < image[3] && x >= 0 && x < image[4];
-        f(inside ? ((n * lines + line) * image[3] + y) * image[4] + x : -1, i, line * count + t);
+void for_each_tile(const Shape& image, const Ints& tiles, F f) {
+  std::size_t point = 0;
+  for (std::int64_t c = 0; c < image[1] * image[2]; ++c) {
+    for (std::int64_t n = 0; n < image[0]; ++n) {
+      for (std::int64_t y = 0; y < tiles[0]; ++y) {
+        for (std::int64_t x = 0; x < tiles[1]; ++x) f(c, n, y * kTile, x * kTile, point++);
       }
     }
   }
+}
+
+/// The element of [N, G, C, H, W]; empty: outside.
+std::optional<std::size_t> element(const Shape& image, std::int64_t channel, std::int64_t n, std::int64_t y,
+                                   std::int64_t x) {
+  if (y < 0 || y >= image[3] || x < 0 || x >= image[4]) return {};
+  return static_cast<std::size_t>(((n * image[1] * image[2] + channel) * image[3] + y) * image[4] + x);
 }
 
 /// One thread for each tile of a channel.
@@ -118,12 +126,12 @@ OpDef winograd_planes_op() {
       "winograd_planes",
       "Windows of x [N, G, C, H, W], one every two elements from -before, transformed (attr transform: input, weight, "
       "output_gradient): [16, G, C, N * attr tiles].");
-  op.enlarges = true;
+  op.recomputed = true;
   op.accepts_view = [](std::size_t, const Access&) { return true; };
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
-    transform_of(ctx, true);
+    checked_transform(ctx, true);
     const Shape& x = ctx.inputs[0].shape;
-    two(ctx, "before", -kMost);
+    two(ctx, "before", -kLargestAttr);
     const Ints tiles = two(ctx, "tiles");
     if (x.rank() != 5)
       ctx.fail(ErrorCode::ShapeMismatch, formatted("needs [N, G, C, H, W], not {}", ctx.inputs[0].to_string()));
@@ -132,18 +140,20 @@ OpDef winograd_planes_op() {
   op.eval = [](const EvalContext& ctx) {
     const Attrs& attrs = ctx.node.attrs;
     const WinogradTransform& t = *find_winograd_transform(attrs.get<std::string>("transform"));
-    Ints first = attrs.get<Ints>("before");
-    for (std::int64_t& f : first) f = -f;
-    const std::size_t plane = ctx.results[0].data.size() / kPlanes;
-    std::array<double, kPlanes> square{};
-    for_each_place(ctx.inputs[0]->type.shape, attrs.get<Ints>("tiles"), first, t.in,
-                   [&](std::int64_t at, int place, std::int64_t point) {
-                     square[place] = at < 0 ? 0 : ctx.inputs[0]->data[static_cast<std::size_t>(at)];
-                     if (place + 1 < t.in * t.in) return;
-                     const auto planes = transformed(t, square);
-                     for (std::size_t i = 0; i < kPlanes; ++i)
-                       ctx.results[0].data[i * plane + static_cast<std::size_t>(point)] = planes[i];
-                   });
+    const Ints& before = attrs.get<Ints>("before");
+    const HostTensor& image = *ctx.inputs[0];
+    auto& planes = ctx.results[0].data;
+    for_each_tile(image.type.shape, attrs.get<Ints>("tiles"),
+                  [&](std::int64_t c, std::int64_t n, std::int64_t top, std::int64_t left, std::size_t point) {
+                    Square window{};
+                    for (int i = 0; i < t.in * t.in; ++i) {
+                      const auto at =
+                          element(image.type.shape, c, n, top - before[0] + i / t.in, left - before[1] + i % t.in);
+                      if (at) window[i] = image.data[*at];
+                    }
+                    const Square result = transformed(t, window);
+                    for (std::size_t i = 0; i < kPlanes; ++i) planes[i * planes.size() / kPlanes + point] = result[i];
+                  });
   };
   op.cases = [] {
     const auto one = [](Shape x, const char* transform, Ints before, Ints tiles) {
@@ -165,12 +175,12 @@ OpDef winograd_planes_op() {
 }
 
 OpDef winograd_image_op() {
-  OpDef op = record("winograd_image",
-                    "The inverse direction: planes [16, G, C, N * tiles], transformed (attr transform: output, "
-                    "weight_gradient), as squares "
-                    "side by side in [N, G, C, attr extents], what sticks out cut off; attrs batch (N), tiles.");
+  OpDef op =
+      record("winograd_image",
+             "Planes [16, G, C, N * tiles], transformed (attr transform: output, weight_gradient), as squares side by "
+             "side in [N, G, C, attr extents], what sticks out cut off; attrs batch (N), tiles.");
   op.infer = [](const InferContext& ctx) -> std::vector<TensorType> {
-    const WinogradTransform& t = transform_of(ctx, false);
+    const WinogradTransform& t = checked_transform(ctx, false);
     const Shape& planes = ctx.inputs[0].shape;
     const Ints tiles = two(ctx, "tiles"), extents = two(ctx, "extents");
     const std::int64_t batch = ctx.attrs.get<std::int64_t>("batch");
@@ -178,9 +188,9 @@ OpDef winograd_image_op() {
     const std::int64_t count = tile_count(ctx, batch, tiles);
     if (planes.rank() != 4 || planes[0] != kPlanes || planes[3] != count)
       ctx.fail(ErrorCode::ShapeMismatch, formatted("needs [16, G, C, {}], not {}", count, ctx.inputs[0].to_string()));
-    for (int i = 0; i < 2; ++i) {  // every element in exactly one square
-      const std::int64_t most = t.out == kTile ? kTile * tiles[i] : tiles[i] == 1 ? t.out : 0;
-      if (extents[i] > most || extents[i] <= most - t.out)
+    for (std::size_t i = 0; i < 2; ++i) {  // every element in exactly one square
+      const std::int64_t most = (tiles[i] - 1) * kTile + t.out;
+      if (extents[i] > most || extents[i] <= most - t.out || (t.out != kTile && tiles[i] != 1))
         ctx.fail(ErrorCode::ShapeMismatch, formatted("{} tiles do not make {} elements", tiles[i], extents[i]));
     }
     return {{DType::f32, Shape{batch, planes[1], planes[2], extents[0], extents[1]}}};
@@ -188,18 +198,18 @@ OpDef winograd_image_op() {
   op.eval = [](const EvalContext& ctx) {
     const Attrs& attrs = ctx.node.attrs;
     const WinogradTransform& t = *find_winograd_transform(attrs.get<std::string>("transform"));
-    const std::size_t plane = ctx.inputs[0]->data.size() / kPlanes;
-    std::array<double, kPlanes> square{}, result{};
-    for_each_place(ctx.results[0].type.shape, attrs.get<Ints>("tiles"), {0, 0}, t.out,
-                   [&](std::int64_t at, int place, std::int64_t point) {
-                     if (place == 0) {
-                       for (std::size_t i = 0; i < kPlanes; ++i)
-                         square[i] = ctx.inputs[0]->data[i * plane + static_cast<std::size_t>(point)];
-                       result = transformed(t, square);
-                     }
-                     if (at >= 0)
-                       ctx.results[0].data[static_cast<std::size_t>(at)] = result[static_cast<std::size_t>(place)];
-                   });
+    const auto& planes = ctx.inputs[0]->data;
+    HostTensor& image = ctx.results[0];
+    for_each_tile(image.type.shape, attrs.get<Ints>("tiles"),
+                  [&](std::int64_t c, std::int64_t n, std::int64_t top, std::int64_t left, std::size_t point) {
+                    Square square{};
+                    for (std::size_t i = 0; i < kPlanes; ++i) square[i] = planes[i * planes.size() / kPlanes + point];
+                    const Square result = transformed(t, square);
+                    for (int i = 0; i < t.out * t.out; ++i) {
+                      const auto at = element(image.type.shape, c, n, top + i / t.out, left + i % t.out);
+                      if (at) image.data[*at] = result[i];
+                    }
+                  });
   };
   op.cases = [] {
     const auto one = [](std::int64_t groups, std::int64_t channels, const char* transform, std::int64_t batch,
@@ -235,28 +245,28 @@ Expr image_of(const Expr& planes, std::string_view transform, std::int64_t batch
 struct Work {
   std::int64_t images, groups, outputs, inputs;
   Ints positions;
-  Ints tiles() const { return {ceil_div(positions[0], kTile), ceil_div(positions[1], kTile)}; }
-};
 
-/// Whether the tiles are faster than the definition: fewer multiplications, but the planes go through memory and three launches
-/// more. In multiply-adds, fitted to the times of docs/performance.md ("Winograd").
-bool pays(const Work& work) {
-  constexpr double kProducts = 0.7;  ///< plain products run at a higher rate than implicit ones
-  constexpr double kElement = 12;    ///< per element written to or read from memory
-  constexpr double kLaunches = 6e7;
-  constexpr double kLargest =
-      1 << 28;  ///< elements of a tensor of planes: it must not be what decides how much memory is needed
-  const Ints tiles = work.tiles();
-  const double channels = static_cast<double>(work.groups) * static_cast<double>(work.outputs + work.inputs);
-  const double pairs =
-      static_cast<double>(work.groups) * static_cast<double>(work.outputs) * static_cast<double>(work.inputs);
-  const double count = static_cast<double>(work.images) * static_cast<double>(tiles[0]) * static_cast<double>(tiles[1]);
-  const double positions = static_cast<double>(work.images) * static_cast<double>(work.positions[0]) *
-                           static_cast<double>(work.positions[1]);
-  const double planes = kPlanes * channels * count, weights = (kPlanes + 9) * pairs;
-  return planes < kLargest &&
-         kProducts * kPlanes * pairs * count + kElement * (2 * planes + weights) + kLaunches < 9 * pairs * positions;
-}
+  Ints tiles() const { return {ceil_div(positions[0], kTile), ceil_div(positions[1], kTile)}; }
+
+  /// Whether the tiles are faster than the definition: they take fewer multiplications, but write and read the planes, and are three
+  /// kernels more; bias and activation, which the definition's product has in its epilogue, are a fourth. In multiply-adds, fitted to
+  /// the times in docs/performance.md, where the convolution is bare.
+  bool pays() const {
+    constexpr double kProducts = 0.7;  // plain products run at a higher rate than implicit ones
+    constexpr double kElement = 12;    // written to or read from memory
+    constexpr double kKernels = 8e7;
+    // Elements of one tensor: 128 MiB, what every device binds. The definition can be split by rows, kernels of their own cannot.
+    constexpr double kLargest = 1 << 25;
+    const auto number = [](std::int64_t v) { return static_cast<double>(v); };
+    const double points = number(images) * number(tiles()[0]) * number(tiles()[1]);
+    const double places = number(images) * number(positions[0]) * number(positions[1]);
+    const double in = number(groups * inputs), out = number(groups * outputs),
+                 pairs = number(groups) * number(inputs) * number(outputs);
+    const double elements = kPlanes * (2 * points * (in + out) + pairs) + 9 * pairs + 2 * places * out;
+    return kPlanes * std::max(points * std::max(in, out), pairs) <= kLargest &&
+           kProducts * kPlanes * points * pairs + kElement * elements + kKernels < 9 * places * pairs;
+  }
+};
 
 }  // namespace
 
@@ -264,10 +274,9 @@ std::optional<Expr> winograd_product(const Expr& w, const Expr& x, const Ints& b
   const Shape ws = w.shape(), xs = x.shape();
   if (x.value.dtype() != DType::f32 || ws.rank() != 5 || ws[3] != 3 || ws[4] != 3) return {};
   const Work work{xs[0], ws[0], ws[1], ws[2], out};
-  if (!pays(work)) return {};
-  // Rows and columns of the weight stay apart, so that a flipped or transposed one is read as it lies.
-  const Expr u = reshape_to(planes_of(reshape_to(w, Shape{1, ws[0] * ws[1], ws[2], 3, 3}), "weight", {0, 0}, {1, 1}),
-                            Shape{kPlanes, ws[0], ws[1], ws[2]});
+  if (!work.pays()) return {};
+  // Input channels take the place of the batch; so a flipped or transposed weight is read as it lies.
+  const Expr u = planes_of(apply("permute", {w}, {{"axes", Ints{2, 0, 1, 3, 4}}}), "weight", {0, 0}, {1, 1});
   const Expr v = planes_of(x, "input", before, work.tiles());
   const Expr m = apply("matmul", {u, v}, {{"transpose_a", false}, {"transpose_b", false}});
   return image_of(m, "output", xs[0], work.tiles(), out);
@@ -277,7 +286,7 @@ std::optional<Expr> winograd_weight_product(const Expr& dy, const Expr& x, const
   const Shape ys = dy.shape(), xs = x.shape();
   if (x.value.dtype() != DType::f32 || kernel != Ints{3, 3}) return {};
   const Work work{ys[0], ys[1], ys[2], xs[2], {ys[3], ys[4]}};
-  if (!pays(work)) return {};
+  if (!work.pays()) return {};
   const Expr m = apply(
       "matmul", {planes_of(dy, "output_gradient", {0, 0}, work.tiles()), planes_of(x, "input", before, work.tiles())},
       {{"transpose_a", false}, {"transpose_b", true}});
