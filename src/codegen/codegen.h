@@ -25,16 +25,17 @@ std::string glslang_version();
 void warm_up_glslang();
 
 /// SPIR-V on disk by key; see spirv_cache.cpp for the file format. An unreadable, truncated or corrupt entry counts as absent and is rewritten.
+/// Nothing stays in memory: whoever asks keeps what it makes of the words (KernelCache keeps kernels).
 class SpirvCache {
  public:
-  /// Empty path: memory only.
+  /// Empty path: nothing is stored.
   explicit SpirvCache(std::filesystem::path directory);
-  /// From memory, from disk, or compiled and stored.
+  /// From disk, or compiled and stored. Threads that ask for one key at the same time share one compilation.
   std::vector<std::uint32_t> get(const KernelSource& source, std::string_view name);
   /// True if nothing is stored on disk.
   bool empty() const;
   struct Stats {
-    std::uint64_t memory_hits = 0, disk_hits = 0, compiled = 0, corrupt = 0;
+    std::uint64_t shared = 0, disk_hits = 0, compiled = 0, corrupt = 0;
   };
   Stats stats() const;
 

@@ -1,4 +1,4 @@
-// SPIR-V by key: in memory, then on disk, then from glslang.
+// SPIR-V by key: on disk, else from glslang.
 //
 // A file <directory>/spirv-v1/<key>.spv is, little-endian: "AESV", u32 version, u64 number of words, 32 characters of
 // hash over the key and the words, the words. Whatever does not match to the last byte is absent, and is written
@@ -60,9 +60,9 @@ void write_entry(const std::filesystem::path& path, std::string_view key, const 
 }  // namespace
 
 struct SpirvCache::Impl {
-  std::filesystem::path directory;  ///< empty: memory only
+  std::filesystem::path directory;  ///< empty: nothing is stored
   mutable std::mutex mutex;
-  std::map<std::string, std::shared_future<Words>, std::less<>> entries;  ///< two threads never compile the same kernel
+  std::map<std::string, std::shared_future<Words>, std::less<>> in_flight;  ///< being read or compiled by a thread
   Stats stats;
 
   void count(std::uint64_t Stats::*counter) {
@@ -102,26 +102,30 @@ SpirvCache::SpirvCache(std::filesystem::path directory) : impl_(std::make_shared
 
 std::vector<std::uint32_t> SpirvCache::get(const KernelSource& source, std::string_view name) {
   std::promise<Words> promise;
-  std::shared_future<Words> known;
+  std::shared_future<Words> other;
   {
     const std::scoped_lock lock(impl_->mutex);
-    const auto [entry, created] = impl_->entries.try_emplace(source.key);
+    const auto [entry, created] = impl_->in_flight.try_emplace(source.key);
     if (created) {
       entry->second = promise.get_future().share();
     } else {
-      known = entry->second;
-      ++impl_->stats.memory_hits;
+      other = entry->second;
+      ++impl_->stats.shared;
     }
   }
-  if (known.valid()) return known.get();
+  if (other.valid()) return other.get();
+  const auto landed = [&] {
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->in_flight.erase(source.key);
+  };
   try {
     Words words = impl_->load_or_compile(source, name);
     promise.set_value(words);
+    landed();
     return words;
   } catch (...) {
     promise.set_exception(std::current_exception());
-    const std::scoped_lock lock(impl_->mutex);
-    impl_->entries.erase(source.key);
+    landed();
     throw;
   }
 }

@@ -58,7 +58,7 @@ std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, 
       if (found == kernels_.end()) {
         missing.push_back(i);
       } else {
-        result[i] = found->second;
+        result[i] = found->second.kernel;
       }
     }
   }
@@ -89,9 +89,32 @@ std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, 
   const std::scoped_lock lock(mutex_);
   for (const std::size_t i : missing) {
     // Another session may have built the same kernel meanwhile: the first one stays.
-    result[i] = kernels_.try_emplace(cache_key(kernels[i], push_bytes[i]), result[i]).first->second;
+    result[i] = kernels_.try_emplace(cache_key(kernels[i], push_bytes[i]), result[i]).first->second.kernel;
   }
+  drop_idle();
   return result;
+}
+
+/// With the lock held: a kernel that only the cache holds cannot come into use meanwhile.
+void KernelCache::drop_idle() {
+  ++gets_;
+  std::vector<decltype(kernels_)::iterator> idle;
+  for (auto entry = kernels_.begin(); entry != kernels_.end(); ++entry) {
+    if (entry->second.kernel.use_count() > 1) {
+      entry->second.last_use = gets_;
+    } else {
+      idle.push_back(entry);
+    }
+  }
+  if (idle.size() <= kIdleKernels) return;
+  const auto kept = idle.end() - kIdleKernels;
+  std::ranges::nth_element(idle, kept, {}, [](const auto& entry) { return entry->second.last_use; });
+  for (auto entry = idle.begin(); entry != kept; ++entry) kernels_.erase(*entry);
+}
+
+std::size_t KernelCache::size() const {
+  const std::scoped_lock lock(mutex_);
+  return kernels_.size();
 }
 
 }  // namespace aeshna
