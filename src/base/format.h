@@ -1,6 +1,6 @@
 #pragma once
-// std::format, compiled once: GCC and clang build the whole formatter anew in every file that calls it, which costs more
-// than a second of each (half of the time of most files here).
+// std::format, compiled once: GCC and clang build the whole formatter anew in every file that calls it, which costs
+// more than a second of each (half of the time of most files here).
 #include <format>
 #include <string>
 #include <string_view>

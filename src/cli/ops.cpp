@@ -57,11 +57,10 @@ struct Field {
     fail(ErrorCode::CorruptFile, "{}: not what the tests write: '{}' is {}", file, path, found);
   }
   Field at(const std::string& name) const {
-    static const json nothing;
+    const std::string member = path.empty() ? name : path + "." + name;
     const auto found = value.find(name);
-    const Field member{file, path.empty() ? name : path + "." + name, found == value.end() ? nothing : *found};
-    if (found == value.end()) member.refuse("missing");
-    return member;
+    if (found == value.end()) Field{file, member, value}.refuse("missing");
+    return {file, member, *found};
   }
   std::map<std::string, Field> members() const {
     if (!value.is_object()) refuse(value.type_name());
@@ -128,12 +127,10 @@ std::string number(double error) { return error == 0 ? "0" : formatted("{:.1e}",
 std::string ops_with_errors(const std::vector<DeviceErrors>& devices) {
   std::string text =
       "\n## Measured errors\n\n"
-      "On each device, over all cases of a record: the largest |value - wanted| / max(1, |wanted|) of the results and "
-      "of "
-      "the gradients (the op\n"
-      "mid-graph, with a random upstream gradient), against the double-precision interpreter. The kernels are those of "
-      "the graph that holds the\n"
-      "cases, their gradients and what surrounds them.\n\n"
+      "On each device, over all cases that the tests ran: the largest |value - wanted| / max(1, |wanted|) of the\n"
+      "results and of the gradients (the op mid-graph, with a random upstream gradient), against the double-precision\n"
+      "interpreter. The kernels are those of the graph that holds the cases, their gradients and what surrounds them.\n"
+      "\n"
       "| op | cases |";
   std::string rule = "\n|---|---|";
   for (const DeviceErrors& d : devices) {
@@ -166,15 +163,11 @@ std::string ops_with_errors(const std::vector<DeviceErrors>& devices) {
 std::string kernels_with_errors(const std::vector<DeviceErrors>& devices) {
   std::string text =
       "\n### Kernel variants\n\n"
-      "The same error for every kernel variant that the tests ran, and in brackets how many values were compared. "
-      "*Alone*: what the kernel writes\n"
-      "when it is launched by itself, against a double-precision evaluation of the same formula. *In plans*: the "
-      "results "
-      "and gradients of the\n"
-      "table above; each counts for every kernel of its graph, whichever of them made the error. A variant that reads "
-      "or "
-      "writes 16-bit floats or\n"
-      "quantized blocks is listed apart, with those formats. -: not run so.\n";
+      "The same error for every kernel variant that the tests ran, and in brackets how many values were compared.\n"
+      "*Alone*: what the kernel writes when it is launched by itself, against a double-precision evaluation of the\n"
+      "same formula. *In plans*: the results and gradients of the table above; each counts for every kernel of its\n"
+      "graph, whichever of them made the error. A variant that reads or writes 16-bit floats or quantized blocks is\n"
+      "listed apart, with those formats. -: not run so.\n";
   std::string head = "| variant |", rule = "\n|---|";
   for (const DeviceErrors& d : devices) {
     head += formatted(" {}: alone | in plans |", d.device);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/format.h"
@@ -349,11 +350,12 @@ TEST_F(MatmulGpu, QuantizedOperands) {
     const std::int64_t blocks = 3 * std::int64_t{dtype_info(dtype).block_elements};
     for (const std::int64_t narrow : {1, 17}) {
       // Blocks along k (weights as they lie in files) and along n; the quantized operand second and first.
-      FusedKernel kernels[] = {ProductBuilder{.m = narrow, .n = 21, .k = blocks, .b = Layout::Columns}.build(),
-                               ProductBuilder{.m = narrow, .n = blocks, .k = 20}.build(),
-                               ProductBuilder{.m = 21, .n = narrow, .k = blocks}.build()};
-      for (FusedKernel& kernel : kernels) {
-        kernel.operands[&kernel == &kernels[2] ? 0 : 1].dtype = dtype;
+      std::pair<FusedKernel, std::size_t> kernels[] = {
+          {ProductBuilder{.m = narrow, .n = 21, .k = blocks, .b = Layout::Columns}.build(), 1},
+          {ProductBuilder{.m = narrow, .n = blocks, .k = 20}.build(), 1},
+          {ProductBuilder{.m = 21, .n = narrow, .k = blocks}.build(), 0}};
+      for (auto& [kernel, quantized] : kernels) {
+        kernel.operands[quantized].dtype = dtype;
         check(lower_matmul(kernel, caps()).front(), "quantized");
         check(lower_matmul(kernel, tiny_caps()).front(), "quantized, tiny");
       }

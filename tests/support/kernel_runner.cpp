@@ -245,10 +245,13 @@ OperandData random_data(const FusedKernel& kernel, std::uint64_t seed, double lo
 
 std::string difference(const KernelSpec& spec, const OperandData& got, const OperandData& want, double rtol,
                        double atol) {
-  note_errors(spec, got, want);
+  if (got.size() != want.size()) return formatted("{} operands, not {}", got.size(), want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (got[i].size() != want[i].size())
       return formatted("operand {} has {} elements, not {}", i, got[i].size(), want[i].size());
+  }
+  note_errors(spec, got, want);
+  for (std::size_t i = 0; i < want.size(); ++i) {
     const DType dtype = spec.fused->operands[i].dtype;
     std::size_t wrong = 0, first = 0;
     for (std::size_t e = 0; e < want[i].size(); ++e) {

@@ -13,6 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/fail.h"
+#include "base/format.h"
 #include "ir/device_types.h"
 #include "support/test_device.h"
 
@@ -31,6 +33,7 @@ struct Errors {
 
 Errors compare(DType dtype, std::span<const double> got, std::span<const double> want) {
   Errors errors;
+  AESHNA_CHECK(got.size() == want.size());
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double w = round_to(dtype, want[i]);
     if (!std::isfinite(w)) continue;
@@ -43,7 +46,6 @@ Errors compare(DType dtype, std::span<const double> got, std::span<const double>
 struct OpErrors {
   std::size_t cases = 0;
   Errors forward, gradient;
-  bool has_gradient = false;
   std::set<std::string> kernels;
 };
 
@@ -76,16 +78,37 @@ KernelErrors& noted_kernel(const KernelSpec& spec) {
 
 nlohmann::json to_json(const Errors& errors) { return {{"comparisons", errors.comparisons}, {"worst", errors.worst}}; }
 
+/// JSON has no infinity (it would become null): false if there is one, and the test program fails and says whose it is.
+bool expect_finite() {
+  bool finite = true;
+  const auto expect = [&](const Errors& errors, const std::string& whose) {
+    EXPECT_TRUE(std::isfinite(errors.worst)) << "AESHNA_TEST_ERRORS: infinite error of " << whose;
+    finite &= std::isfinite(errors.worst);
+  };
+  for (const auto& [name, op] : noted().ops) {
+    expect(op.forward, "op " + name);
+    expect(op.gradient, "the gradient of op " + name);
+  }
+  for (const auto& [family, variants] : noted().kernels) {
+    for (const auto& [variant, kernel] : variants) {
+      expect(kernel.alone, formatted("kernel {} {}, alone", family, variant));
+      expect(kernel.in_plans, formatted("kernel {} {}, in plans", family, variant));
+    }
+  }
+  return finite;
+}
+
 class SaveErrors : public testing::Environment {
   void TearDown() override {
     if (target() == nullptr) return;
     ASSERT_TRUE(test_device().device) << "AESHNA_TEST_ERRORS: " << test_device().why;
+    if (!expect_finite()) return;
     nlohmann::json ops = nlohmann::json::object(), kernels = nlohmann::json::object();
     for (const auto& [name, op] : noted().ops) {
       ops[name] = {{"cases", op.cases},
                    {"forward", op.forward.worst},
                    {"gradient", op.gradient.worst},
-                   {"has_gradient", op.has_gradient},
+                   {"has_gradient", op.gradient.comparisons > 0},
                    {"kernels", op.kernels}};
     }
     for (const auto& [family, variants] : noted().kernels) {
@@ -103,13 +126,14 @@ class SaveErrors : public testing::Environment {
 
 }  // namespace
 
-void note_errors(const OpDef& op, std::size_t cases, bool gradient, const HostTensor& got, const HostTensor& want,
-                 const Plan& plan) {
+void note_cases(const OpDef& op, std::size_t cases) {
+  if (target() != nullptr) noted().ops[op.name].cases += cases;
+}
+
+void note_errors(const OpDef& op, bool gradient, const HostTensor& got, const HostTensor& want, const Plan& plan) {
   if (target() == nullptr) return;
   const Errors errors = compare(want.type.dtype, got.data, want.data);
   OpErrors& of_op = noted().ops[op.name];
-  of_op.cases = cases;
-  of_op.has_gradient |= gradient;
   (gradient ? of_op.gradient : of_op.forward).add(errors);
   std::set<KernelErrors*> of_kernels;  // once each, however often the plan launches it
   for (const PlanStep& step : plan.steps) {

@@ -287,6 +287,7 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
   session.wait();
 
   const InterpreterResult exact = interpret(g, values), rounded = interpret(g, values, Rounding::Storage);
+  note_cases(op, cases.size());
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     const auto& [name, k] = outputs[o];
     const OpCase& c = cases[k];
@@ -300,7 +301,7 @@ void check_device(const OpDef& op, std::span<const OpCase> cases) {
       const double error = std::fabs(rounded.outputs.at(name).data[i] - want.data[i]);
       if (std::isfinite(error)) own = std::max(own, error);
     }
-    note_errors(op, cases.size(), is_gradient[o], got, want, session.impl().plan);
+    note_errors(op, is_gradient[o], got, want, session.impl().plan);
     const bool exact_result = !is_float(want.type.dtype);
     const double scale = exact_result ? 0 : is_gradient[o] ? 4 : 1;
     compare(got, want, scale * c.rtol, scale * c.atol + (is_gradient[o] ? 4 * own : 0),
