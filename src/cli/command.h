@@ -23,6 +23,10 @@ inline constexpr int kFailed = 1;         ///< an Error, or a check that failed
 inline constexpr int kUsage = 2;          ///< wrong arguments
 inline constexpr int kInterrupted = 130;  ///< 128 + SIGINT, as shells expect
 
+/// Checks of options that CLI11's ranges let pass: not a number; a sign, or more digits than 64 bits hold.
+CLI::Validator finite();
+CLI::Validator unsigned_number();
+
 /// Each adds one command to `app`. `globals` and `action` must outlive the parse.
 void add_devices(CLI::App& app, const Globals& globals, Action& action);
 void add_info(CLI::App& app, const Globals& globals, Action& action);

@@ -1,14 +1,41 @@
 // The program `aeshna`: global options, the commands, and what becomes of errors. docs/cli.md describes it.
+#include <charconv>
+#include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "aeshna/error.h"
 #include "base/env.h"
 #include "cli/command.h"
 
 namespace aeshna::cli {
+
+CLI::Validator finite() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        double value = 0;
+        return CLI::detail::lexical_cast(text, value) && std::isfinite(value) ? "" : text + " is no finite number";
+      },
+      "");
+}
+
+CLI::Validator unsigned_number() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        return error == std::errc() && end == text.data() + text.size()
+                   ? ""
+                   : text + " is no whole number from 0 to 18446744073709551615";
+      },
+      "");
+}
+
 namespace {
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
@@ -18,7 +45,12 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     command = command->get_subcommands().front();
     path += ' ' + command->get_name();
   }
-  std::fprintf(stderr, "aeshna: %s\nsee %s --help\n", error.what(), path.c_str());
+  const std::vector<std::string> rest = app.remaining();
+  if (command == &app && !rest.empty() && !rest.front().starts_with('-')) {
+    std::fprintf(stderr, "aeshna: there is no command '%s'\nsee aeshna --help\n", rest.front().c_str());
+  } else {
+    std::fprintf(stderr, "aeshna: %s\nsee %s --help\n", error.what(), path.c_str());
+  }
   return kUsage;
 }
 

@@ -59,8 +59,11 @@ void add_options(CLI::App& command, TrainArguments& a, const std::string& task) 
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 31);
   command.add_option("--epochs", a.epochs, "Passes over the training pictures")->check(positive)->capture_default_str();
   command.add_option("--batch", a.batch, "Pictures per step")->check(positive)->capture_default_str();
-  command.add_option("--seed", a.seed, "Of the first weights and of the order of the pictures")->capture_default_str();
+  command.add_option("--seed", a.seed, "Of the first weights and of the order of the pictures")
+      ->check(unsigned_number())
+      ->capture_default_str();
   command.add_option("--lr", a.lr, "Highest learning rate; it falls to 0 along a cosine")
+      ->check(finite())
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--hidden", a.hidden, "Widths of the hidden layers, such as 128,64 (cnn: none)")
@@ -72,6 +75,7 @@ void add_options(CLI::App& command, TrainArguments& a, const std::string& task) 
       ->check(positive)
       ->capture_default_str();
   command.add_option("--dropout", a.dropout, "cnn: share of features dropped while training")
+      ->check(finite())
       ->check(CLI::Range(0.0, 0.99))
       ->capture_default_str();
   command.add_option("--optimizer", a.optimizer)

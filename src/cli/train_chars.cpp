@@ -320,16 +320,19 @@ void add_train_chars(CLI::App& train, const Globals& globals, Action& action) {
   command->add_option("--heads", a->heads, "Of attention; they divide the width")
       ->check(positive)
       ->capture_default_str();
-  command->add_option("--dropout", a->dropout)->check(CLI::Range(0.0, 0.99))->capture_default_str();
+  command->add_option("--dropout", a->dropout)->check(finite())->check(CLI::Range(0.0, 0.99))->capture_default_str();
   command->add_option("--lr", a->lr, "Highest learning rate; it falls to 0 along a cosine")
+      ->check(finite())
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--seed", a->seed, "Of the first weights, of the places of the windows and of what is written")
+      ->check(unsigned_number())
       ->capture_default_str();
   command->add_option("--generate", a->generate, "Characters to write at the end")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
       ->capture_default_str();
   command->add_option("--temperature", a->temperature, "Of what is written; 0: always the likeliest")
+      ->check(finite())
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command->add_option("--prompt", a->prompt,

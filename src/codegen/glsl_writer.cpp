@@ -554,13 +554,14 @@ std::string KernelWriter::declarations() const {
     if (const auto source = kernel.operands[i].in_place_of) aliased[i] = aliased.at(*source) = true;
   }
   for (std::size_t i = 0; i < count; ++i) {
-    // 20 = Aliased: without it a compiler may assume that the two bindings of an in-place pair never overlap.
+    // An in-place pair. 20 = Aliased: without it a compiler may assume that the two bindings never overlap. Nor may either say
+    // readonly or writeonly: in SPIR-V these speak of the memory, not of the variable, so that a compiler may load an element
+    // again after it was stored.
+    const bool writes_only = !read[i] && form(static_cast<std::uint32_t>(i)) != Form::HalfWords;
+    const std::string_view access = aliased[i] ? "" : !written[i] ? "readonly " : writes_only ? "writeonly " : "";
     text += formatted("{}layout(std430, set = 0, binding = {}) {}buffer Operand{} {{ {} B{}[]; }};\n",
-                      aliased[i] ? "spirv_decorate(20) " : "", i,
-                      !written[i]                                                          ? "readonly "
-                      : !read[i] && form(static_cast<std::uint32_t>(i)) != Form::HalfWords ? "writeonly "
-                                                                                           : "",
-                      i, buffer_element(static_cast<std::uint32_t>(i), types[i]), i);
+                      aliased[i] ? "spirv_decorate(20) " : "", i, access, i,
+                      buffer_element(static_cast<std::uint32_t>(i), types[i]), i);
   }
   std::size_t binding = count;
   if (spec_.workspace_bytes > 0) {

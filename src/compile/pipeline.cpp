@@ -57,8 +57,26 @@ std::shared_ptr<Graph> for_inference(const Graph& graph) {
 }
 
 /// A user's graph may hold gradients that it asked for itself (ops.h, gradients): inference runs everything as one list.
+/// Refuses names that would collide with ours; the two states that random ops read may exist.
+void check_reserved(const Graph& graph) {
+  const auto refuse = [](std::string_view what, const std::string& name) {
+    return Error(ErrorCode::InvalidArgument,
+                 formatted("the {} name '{}' begins with the reserved prefix '{}'", what, name, reserved::prefix));
+  };
+  for (const Node& node : graph.nodes()) {
+    if (node.op->kind != OpKind::Leaf || !node.name.starts_with(reserved::prefix)) continue;
+    const TensorType counter{DType::u32, {}};
+    if (is_state(node) && (node.name == "aeshna.seed" || (node.name == reserved::step && node.results[0] == counter))) continue;
+    throw refuse("leaf", node.name).context("the call at " + node.line.to_string());
+  }
+  for (const Graph::Output& output : graph.outputs()) {
+    if (output.name.starts_with(reserved::prefix)) throw refuse("output", output.name);
+  }
+}
+
 void run_verify(Compilation& c) {
   verify(*c.graph, "builder");
+  check_reserved(*c.graph);
   if (c.options.training) return;
   c.graph = for_inference(*c.graph);
   for (std::size_t i = 0; i < c.graph->nodes().size(); ++i)

@@ -69,19 +69,6 @@ Unassigned take_out_assigns(const Graph& source, std::uint32_t micro_steps) {
   return result;
 }
 
-/// Refuses leaves that would collide with ours; the two states that random ops read may exist.
-void check_reserved(const Graph& graph) {
-  for (const Node& node : graph.nodes()) {
-    if (node.op->kind != OpKind::Leaf || !node.name.starts_with(reserved::prefix)) continue;
-    const TensorType counter{DType::u32, {}};
-    if (is_state(node) && (node.name == "aeshna.seed" || (node.name == reserved::step && node.results[0] == counter))) continue;
-    Error error(
-        ErrorCode::InvalidArgument,
-        formatted("[training] the leaf name '{}' begins with the reserved prefix '{}'", node.name, reserved::prefix));
-    throw error.context("the call at " + node.line.to_string());
-  }
-}
-
 /// A check sink: `bad` true makes the step bad.
 void append_check(Graph& graph, Value bad, std::string_view code, std::string what, const SourceLine& line) {
   const Value operands[] = {bad};
@@ -184,7 +171,6 @@ std::shared_ptr<Graph> append_training(const Graph& source, const PipelineOption
   if (train.clip_norm && !(std::isfinite(*train.clip_norm) && *train.clip_norm > 0)) {
     fail(ErrorCode::InvalidArgument, "[training] clip_norm must be finite and > 0, found {}", *train.clip_norm);
   }
-  check_reserved(source);
   const bool accumulating = options.optimizer.has_value() && train.accumulate > 1;
   auto [graph_pointer, assigns] = take_out_assigns(source, accumulating ? train.accumulate : 1);
   Graph& graph = *graph_pointer;

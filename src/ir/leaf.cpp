@@ -1,6 +1,7 @@
 #include "ir/leaf.h"
 
 #include <array>
+#include <cmath>
 
 #include "base/fail.h"
 #include "ir/op.h"
@@ -18,7 +19,14 @@ Init leaf_init(const Node& node) {
   const auto& name = node.attrs.get<std::string>("init");
   for (std::size_t i = 0; i < kInitNames.size(); ++i) {
     if (kInitNames[i] == name) {
-      return {static_cast<Init::Kind>(i), node.attrs.get<double>("init_a"), node.attrs.get<double>("init_b")};
+      const Init init{static_cast<Init::Kind>(i), node.attrs.get<double>("init_a"), node.attrs.get<double>("init_b")};
+      const bool ordered = init.kind == Init::Kind::Uniform  ? init.a <= init.b
+                           : init.kind == Init::Kind::Normal ? init.b >= 0
+                                                             : true;
+      const bool finite = std::isfinite(init.a) && std::isfinite(init.b);
+      if (init.kind != Init::Kind::Constant && !(finite && ordered))
+        fail(ErrorCode::InvalidArgument, "'{}' cannot be initialised by {} of {} and {}", node.name, name, init.a, init.b);
+      return init;
     }
   }
   fail(ErrorCode::InvalidArgument, "'{}' has the unknown initialiser '{}'", node.name, name);

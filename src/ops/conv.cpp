@@ -3,7 +3,9 @@
 // matrix-product kernels read their operand through windows (implicit GEMM). An input gradient is a forward convolution of dy
 // with flipped weights, one for each remainder modulo the stride. Large 3x3 convolutions go through Winograd's tiles (winograd.cpp).
 // Depthwise convolutions are reductions over windows.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/checked.h"
@@ -441,6 +443,18 @@ bool equal_floats(const InferContext& ctx) {
   return is_float(ctx.inputs[0].dtype) && ctx.inputs[0].dtype == ctx.inputs[1].dtype;
 }
 
+/// Attrs of the products: one entry per spatial axis, and positions that kernels can compute in 32 bits.
+void check_steps(const InferContext& ctx, std::size_t rank) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [name, lowest] : {std::pair{"stride", std::int64_t{1}}, {"dilation", 1}, {"before", -most}}) {
+    const Ints& list = ctx.attrs.get<Ints>(name);
+    if (list.size() != rank || std::ranges::any_of(list, [&](std::int64_t v) { return v < lowest || v > most; })) {
+      ctx.fail(ErrorCode::InvalidArgument,
+               formatted("{} must have {} entries from {} to {}, one for each spatial axis", name, rank, lowest, most));
+    }
+  }
+}
+
 OpDef conv_product_op() {
   OpDef op = product_record(
       "conv_product", "w [G, Co, Ci, kernel] with x [N, G, Ci, extents] -> [N, G, Co, attr out]; what conv expands to.", conv_contraction,
@@ -452,7 +466,8 @@ OpDef conv_product_op() {
           ctx.fail(ErrorCode::ShapeMismatch,
                    formatted("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
         }
-        return {{ctx.inputs[1].dtype, with_spatial({x[0], x[1], w[1]}, out)}};
+        check_steps(ctx, out.size());
+        return {{ctx.inputs[1].dtype, guarded(ctx, [&] { return with_spatial({x[0], x[1], w[1]}, out); })}};
       });
   op.cases = [] {
     return std::vector<OpCase>{
@@ -475,7 +490,8 @@ OpDef conv_weight_product_op() {
           ctx.fail(ErrorCode::ShapeMismatch,
                    formatted("{} and {} do not fit", ctx.inputs[0].to_string(), ctx.inputs[1].to_string()));
         }
-        return {{ctx.inputs[1].dtype, with_spatial({x[1], y[2], x[2]}, kernel)}};
+        check_steps(ctx, kernel.size());
+        return {{ctx.inputs[1].dtype, guarded(ctx, [&] { return with_spatial({x[1], y[2], x[2]}, kernel); })}};
       });
   op.cases = [] {
     return std::vector<OpCase>{

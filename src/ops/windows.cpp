@@ -257,6 +257,10 @@ std::int64_t window_count(const InferContext& ctx, int axis, std::int64_t extent
     return std::pair(checked_add(checked_add(extent, before, what), after, what),
                      checked_add(checked_mul(dilation, kernel - 1, what), std::int64_t{1}, what));
   });
+  if (padded > std::numeric_limits<std::int32_t>::max()) {
+    ctx.fail(ErrorCode::LimitExceeded,
+             formatted("axis {} has {} elements with its padding; positions of windows are 32-bit", axis, padded));
+  }
   if (span > padded) {
     ctx.fail(
         ErrorCode::ShapeMismatch,

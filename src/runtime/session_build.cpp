@@ -140,11 +140,12 @@ void Session::Impl::build() {
     added.hidden = name.starts_with(reserved::prefix);
     if (const auto placed = plan.inputs.find(name); placed != plan.inputs.end()) {
       added.buffers = buffers_of(placed->second);
-      const bool staged = added.buffers.size() == 1 && staging + device_bytes(type) <= dev.caps().max_buffer_size;
+      const std::uint64_t bytes = device_bytes(type);
+      const bool staged = bytes > 0 && added.buffers.size() == 1 && staging + bytes <= dev.caps().max_buffer_size;
       added.direct = !added.hidden && (!staged || added.buffers[0]->mapped() != nullptr);
       if (!added.direct) {
         added.staging = staging;
-        staging = align_up(staging + device_bytes(type), kStagingAlign);
+        staging = align_up(staging + bytes, kStagingAlign);
       }
     }
     inputs.push_back(std::move(added));

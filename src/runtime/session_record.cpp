@@ -131,7 +131,7 @@ void Session::Impl::record() {
     for (const SessionInput& input : inputs) {
       std::shared_ptr<gpu::CommandList>& list = slot.upload.emplace_back();
       const std::uint64_t bytes = device_bytes(input.type);
-      if (input.buffers.empty() || input.direct || bytes == 0) continue;
+      if (input.buffers.empty() || input.direct) continue;
       const gpu::CopyCommand copy{{slot.staging.get(), input.staging, bytes}, {input.buffers[0].get(), 0, bytes}};
       list = record_copies(std::span(&copy, 1), {slot.staging, input.buffers[0]}, "upload " + input.name);
       if (input.hidden) continue;

@@ -412,6 +412,13 @@ TEST(CliDevice, TrainCharsErrorsNameTheThing) {
   error({"train", "chars", "--text", "long", "--heads", "5"}, "--heads 5");
   error({"train", "chars", "--text", "long", "--prompt", "b"}, "--prompt holds the byte 'b'");
   EXPECT_EQ(run({"train", "chars", "--temperature", "-1"}).status, 2);
+  EXPECT_HAS(run({"nosuch"}).err, "there is no command 'nosuch'");
+  for (const char* text : {"nan", "inf"}) EXPECT_EQ(run({"train", "chars", "--temperature", text}).status, 2) << text;
+  for (const char* text : {"-1", "99999999999999999999999", "1.5"}) {
+    const Result seed = run({"train", "digits", "--seed", text});
+    EXPECT_EQ(seed.status, 2) << text;
+    EXPECT_TRUE(seed.err.contains("no whole number from 0")) << seed.err;
+  }
 }
 
 TEST(CliDevice, InterruptedTrainingKeepsItsCheckpoint) {

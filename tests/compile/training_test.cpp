@@ -6,11 +6,13 @@
 #include <set>
 
 #include "aeshna/ops.h"
+#include "compile/pipeline.h"
 #include "compile/reserved.h"
 #include "compile/stages.h"
 #include "compile/training.h"
 #include "ir/leaf.h"
 #include "ir/verify.h"
+#include "support/expect_error.h"
 #include "support/graph_values.h"
 
 namespace aeshna {
@@ -439,9 +441,21 @@ TEST(TrainingErrors, ParametersNamesAndOptions) {
     options = sgd();
     options.gradients = {"ww"};
     EXPECT_HAS(error_of(ErrorCode::NotFound, g, options), "no value is named 'ww'");
-    g.input("aeshna.lr", {});
-    EXPECT_HAS(error_of(ErrorCode::InvalidArgument, g, sgd()),
-               "the leaf name 'aeshna.lr' begins with the reserved prefix 'aeshna.'");
+  }
+  {
+    Graph leaf, output;
+    build_model(leaf, 2);
+    build_model(output, 2);
+    leaf.input("aeshna.lr", {});
+    output.output("aeshna.status", output.input("more", {3}));
+    for (const bool training : {true, false}) {
+      PipelineOptions options = sgd();
+      options.training = training;
+      EXPECT_ERROR(compile_plan(leaf, options, Caps{}), ErrorCode::InvalidArgument,
+                   "the leaf name 'aeshna.lr' begins with the reserved prefix 'aeshna.'");
+      EXPECT_ERROR(compile_plan(output, options, Caps{}), ErrorCode::InvalidArgument,
+                   "the output name 'aeshna.status' begins with the reserved prefix 'aeshna.'");
+    }
   }
   {
     Graph g;

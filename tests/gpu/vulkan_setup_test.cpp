@@ -5,6 +5,7 @@
 
 #include "aeshna/device.h"
 #include "base/byte_reader.h"
+#include "base/format.h"
 #include "gpu/vulkan/enumerate.h"
 #include "gpu/vulkan/pipeline_cache.h"
 #include "gpu_support.h"
@@ -239,7 +240,7 @@ class PipelineCacheOnDiskVulkan : public testing::Test {
  protected:
   PipelineCacheOnDiskVulkan() {
     if (const char* old = std::getenv("AESHNA_CACHE_DIR")) old_ = old;
-    directory = std::filesystem::temp_directory_path() / "aeshna-pipeline-cache-test";
+    directory = std::filesystem::temp_directory_path() / formatted("aeshna-pipeline-cache-{}", getpid());
     std::filesystem::remove_all(directory);
     setenv("AESHNA_CACHE_DIR", directory.c_str(), 1);
   }

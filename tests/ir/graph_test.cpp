@@ -4,9 +4,11 @@
 #include <cmath>
 
 #include "aeshna/ops.h"
+#include "base/format.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
+#include "support/expect_error.h"
 
 namespace aeshna {
 namespace {
@@ -40,6 +42,11 @@ TEST(Graph, LeavesKeepTypeAndOptions) {
   EXPECT_EQ(leaf_init(g.parameter("c", {4}, {.init = Init::normal(1, 2)}).node()), Init::normal(1, 2));
   const Value s = g.state("s", {}, DType::u32, Init::constant(5));
   EXPECT_EQ(leaf_init(s.node()), Init::constant(5));
+  int n = 0;
+  for (const Init& bad : {Init::uniform(NAN, 1), Init::uniform(2, 1), Init::normal(0, -1), Init::kaiming_normal(INFINITY)}) {
+    const Value leaf = g.parameter(formatted("bad{}", n++), {4}, {.init = bad});
+    EXPECT_ERROR(leaf_init(leaf.node()), ErrorCode::InvalidArgument, formatted("'{}' cannot be initialised", leaf.node().name));
+  }
   const Value c = g.constant(0.5);
   EXPECT_EQ(c.type(), (TensorType{DType::f32, {}}));
   EXPECT_EQ(g.leaf("w"), w.id().node);

@@ -36,6 +36,26 @@ TEST(Conv, ImpossibleGeometryIsNamed) {
   EXPECT_ERROR(conv_transpose(y, w, {}, g.input("c", {6})), ErrorCode::ShapeMismatch, "[conv_transpose] the bias must be [4]");
 }
 
+TEST(Conv, HostileAttributesOfTheProductsAreNamed) {
+  using Ints = std::vector<std::int64_t>;
+  Graph g;
+  const Value operands[] = {g.input("w", {1, 4, 3, 3}), g.input("x", {2, 1, 3, 7})};
+  const auto product = [&](Ints stride, Ints dilation, Ints before, Ints out) {
+    return g.add("conv_product", operands, {{"stride", stride}, {"dilation", dilation}, {"before", before}, {"out", out}}, SourceLine{});
+  };
+  EXPECT_EQ(product({1}, {1}, {1}, {7}).shape(), (Shape{2, 1, 4, 7}));
+  EXPECT_ERROR(product({1}, {1}, {}, {7}), ErrorCode::InvalidArgument, "[conv_product] before must have 1 entries");
+  EXPECT_ERROR(product({2, 1}, {1}, {1}, {7}), ErrorCode::InvalidArgument, "stride must have 1 entries");
+  EXPECT_ERROR(product({1}, {4294967297}, {1}, {7}), ErrorCode::InvalidArgument, "dilation must have 1 entries from 1 to 2147483647");
+  EXPECT_ERROR(product({0}, {1}, {1}, {7}), ErrorCode::InvalidArgument, "stride must have");
+  EXPECT_ERROR(product({1}, {1}, {1}, {-1}), ErrorCode::InvalidArgument, "[conv_product]");
+  const Value gradients[] = {g.input("dy", {2, 1, 4, 7}), operands[1]};
+  EXPECT_ERROR(g.add("conv_weight_product", gradients, {{"stride", Ints{1}}, {"dilation", Ints{1}}, {"before", Ints{}}, {"kernel", Ints{3}}}, SourceLine{}),
+               ErrorCode::InvalidArgument, "[conv_weight_product] before must have 1 entries");
+  EXPECT_ERROR(conv(g.input("x3", {2, 3, 7}), g.input("w3", {4, 3, 3}), {.padding = {1}, .padding_after = {std::int64_t{1} << 40}}),
+               ErrorCode::LimitExceeded, "[conv] axis 2 has 1099511627784 elements with its padding");
+}
+
 std::size_t products(const Graph& g) {
   return static_cast<std::size_t>(std::ranges::count_if(fuse(*expand_composites(g), Caps{}, true),
                                                         [](const FusedKernel& k) { return k.kind == FusedKernel::Kind::Matmul; }));

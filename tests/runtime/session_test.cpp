@@ -59,13 +59,8 @@ class CountWaits final : public gpu::Device {
 
 gpu::Device& device() { return test::test_device().device->impl(); }
 
-/// The test device, and the same one as if its memory were discrete: two ways for inputs to get there.
-const Device& staged_device() {
-  static const Device* const staged = new Device(  // never destroyed, as the test device itself
-      DeviceRequest{.selector = device().info().uuid, .caps = "no_unified_memory", .validation = test::test_device().validation});
-  return *staged;
-}
-std::vector<Device> both_memories() { return {*test::test_device().device, staged_device()}; }
+/// Two ways for inputs to get to a device.
+std::vector<Device> both_memories() { return {*test::test_device().device, test::staged_device()}; }
 
 /// Of this process; 0 where the system does not tell, and with sanitizers, which keep freed memory.
 std::uint64_t resident_bytes() {
@@ -227,6 +222,18 @@ TEST(SessionRun, EachStepSeesItsOwnInputs) {
   (void)unused;
 }
 
+TEST(SessionRun, AnInputWithoutElementsIsNotStaged) {
+  AESHNA_NEED_DEVICE();
+  for (const Device& d : both_memories()) {
+    Graph g;
+    g.output("y", sum(g.input("none", {0, 3})) + 1);
+    Session s = compile(g, Weights(d), {.mode = Mode::Inference});
+    s.set("none", std::span<const float>());
+    s.step();
+    EXPECT_EQ(s.read("y")[0], 1);
+  }
+}
+
 /// What the two kinds of memory cost: a staging buffer and copies at each step, or a wait in set().
 TEST(SessionRun, InputsAreStagedOnDiscreteMemoryOnly) {
   Graph g;
@@ -291,7 +298,7 @@ TEST(SessionRun, StagingGivesWhatDirectAccessGives) {
   const Dataset data = test::tiny_data(12);
   std::vector<float> values(30000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const Weights direct = weights_for(g), staged(g, {.seed = 1, .device = staged_device()});
+  const Weights direct = weights_for(g), staged(g, {.seed = 1, .device = test::staged_device()});
   CompileOptions options = training(Adam{});
   options.loss = "loss";
   for (const Weights* weights : {&direct, &staged}) {

@@ -25,4 +25,10 @@ const TestDevice& test_device() {
   return *opened;
 }
 
+const Device& staged_device() {
+  static const Device* const staged = new Device(  // never destroyed, as above
+      DeviceRequest{.selector = test_device().device->info().uuid, .caps = "no_unified_memory", .validation = test_device().validation});
+  return *staged;
+}
+
 }  // namespace aeshna::test

@@ -17,6 +17,8 @@ struct TestDevice {
   bool validation = true;
 };
 const TestDevice& test_device();
+/// The same device as if its memory were discrete: inputs get there through staging. Only where there is a test device.
+const Device& staged_device();
 
 }  // namespace aeshna::test
 
