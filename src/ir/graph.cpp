@@ -105,7 +105,13 @@ NodeId GraphAccess::append(Graph& graph, Node node) {
                            types[i].to_string()));
   }
   if (op.name == "assign") check_assign(graph, node, context);
-  node.results = op.infer(context);
+  try {
+    node.results = op.infer(context);
+    for (const TensorType& type : node.results) type.bytes();  // they fit 64 bits
+  } catch (const Error& error) {                               // of attrs and shapes: they do not know the op
+    if (error.message().starts_with("[")) throw;
+    context.fail(error.code(), error.message());
+  }
 
   const auto id = static_cast<NodeId>(graph.nodes_.size());
   if (op.kind == OpKind::Leaf && !is_constant(node)) {

@@ -1,6 +1,8 @@
 // Reading by index. gather_elements is the primitive: in a fused kernel it is a load whose address depends on data, so that an
 // embedding, its scale and the norm behind it are one kernel. Indices outside the axis, negative ones too, give 0 and make the
 // step fail through a check sink that the public functions add; memory is never touched out of bounds.
+#include <cstdint>
+#include <limits>
 
 #include "base/format.h"
 #include "base/quant.h"
@@ -40,8 +42,9 @@ void check_indices(std::string_view op, Value indices, std::int64_t extent, std:
     return;
   }
   const auto at = [&](Value v) { return Operand(v, line); };
-  const Value outside =
-      logical_or(at(less(at(indices), Operand(0, line))), at(greater_equal(at(indices), Operand(extent, line))));
+  Value outside = less(at(indices), Operand(0, line));
+  if (extent <= std::numeric_limits<std::int32_t>::max())  // indices are i32: none lies beyond a longer axis
+    outside = logical_or(at(outside), at(greater_equal(at(indices), Operand(extent, line))));
   const Value any = greater(at(sum(at(cast(at(outside), DType::i32)))), Operand(0, line));
   any.graph().add("check", {&any, 1},
                   {{"code", std::string("out_of_range")},

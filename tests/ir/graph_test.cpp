@@ -29,6 +29,15 @@ void expect_parts(const std::string& text, std::initializer_list<std::string_vie
   for (const auto part : parts) EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
 }
 
+TEST(Graph, AttributesThatAreMissingOrMistypedNameTheOp) {
+  Graph g;
+  const Value x = g.input("x", {2, 3});
+  EXPECT_ERROR(g.add("softmax", {&x, 1}, {}, SourceLine{}), ErrorCode::InvalidArgument,
+               "[softmax] attribute 'axis' is missing");
+  EXPECT_ERROR(g.add("permute", {&x, 1}, {{"axes", 1.5}}, SourceLine{}), ErrorCode::InvalidArgument,
+               "[permute] attribute 'axes' has another type than expected");
+}
+
 TEST(Graph, LeavesKeepTypeAndOptions) {
   Graph g;
   const Value x = g.input("x", {2, 3}, DType::i32);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "aeshna/nn.h"
+#include "support/expect_error.h"
 #include "support/op_harness.h"
 
 namespace aeshna::test {
@@ -44,6 +45,17 @@ TEST(Mlp, NamesItsLayers) {
   int relus = 0;
   for (const Node& node : g.nodes()) relus += node.op->name == "relu";
   EXPECT_EQ(relus, 2);
+}
+
+TEST(Linear, ImpossibleSizesNameTheCall) {
+  Graph g;
+  const Value x = g.input("x", {2, 4, 32}), ids = g.input("ids", {2}, DType::i32);
+  constexpr std::int64_t huge = std::int64_t{1} << 60;
+  EXPECT_ERROR(nn::linear(x, huge, "fc"), ErrorCode::LimitExceeded,
+               "[parameter] the number of elements of shape [1152921504606846976, 32]");
+  EXPECT_ERROR(nn::embedding(ids, huge, 64, "e"), ErrorCode::LimitExceeded, "layers_test.cpp:");
+  EXPECT_EQ(nn::embedding(ids, std::int64_t{1} << 40, 4, "rows").shape(), (Shape{2, 4}))
+      << "more rows than an i32 counts";
 }
 
 TEST(Linear, Errors) {
