@@ -124,20 +124,24 @@ std::map<Key, std::vector<const T*>> side_by_side(const std::vector<DeviceErrors
 
 std::string number(double error) { return error == 0 ? "0" : formatted("{:.1e}", error); }
 
+/// Heading and rule of a table: `first` columns, two for each device, `last` columns.
+std::string table_head(std::string_view first, const std::vector<DeviceErrors>& devices, std::string_view left,
+                       std::string_view right, std::string_view last) {
+  std::string text(first);
+  for (const DeviceErrors& d : devices) text += formatted(" {}: {} | {} |", d.device, left, right);
+  text.append(last).append("\n|");
+  for (auto columns = std::ranges::count(text, '|') - 2; columns > 0; --columns) text += "---|";
+  return text + "\n";
+}
+
 std::string ops_with_errors(const std::vector<DeviceErrors>& devices) {
   std::string text =
       "\n## Measured errors\n\n"
       "On each device, over all cases that the tests ran: the largest |value - wanted| / max(1, |wanted|) of the\n"
       "results and of the gradients (the op mid-graph, with a random upstream gradient), against the double-precision\n"
       "interpreter. The kernels are those of the graph that holds the cases, their gradients and what surrounds them.\n"
-      "\n"
-      "| op | cases |";
-  std::string rule = "\n|---|---|";
-  for (const DeviceErrors& d : devices) {
-    text += formatted(" {}: result | gradient |", d.device);
-    rule += "---|---|";
-  }
-  text += " kernels |" + rule + "---|\n";
+      "\n";
+  text += table_head("| op | cases |", devices, "result", "gradient", " kernels |");
   for (const auto& [name, on_devices] : side_by_side(devices, &DeviceErrors::ops)) {
     std::string cells, cases;
     std::set<std::string> families;
@@ -168,18 +172,14 @@ std::string kernels_with_errors(const std::vector<DeviceErrors>& devices) {
       "same formula. *In plans*: the results and gradients of the table above; each counts for every kernel of its\n"
       "graph, whichever of them made the error. A variant that reads or writes 16-bit floats or quantized blocks is\n"
       "listed apart, with those formats. -: not run so.\n";
-  std::string head = "| variant |", rule = "\n|---|";
-  for (const DeviceErrors& d : devices) {
-    head += formatted(" {}: alone | in plans |", d.device);
-    rule += "---|---|";
-  }
+  const std::string head = table_head("| variant |", devices, "alone", "in plans", "");
   const auto cell = [](const Errors& e) {
     return e.comparisons == 0 ? " - |" : formatted(" {} ({}) |", number(e.worst), e.comparisons);
   };
   std::string section;
   for (const auto& [kernel, on_devices] : side_by_side(devices, &DeviceErrors::kernels)) {
     const auto& [family, variant] = kernel;
-    if (family != section) text += formatted("\n#### {}\n\n{}{}\n", family, head, rule);
+    if (family != section) text += formatted("\n#### {}\n\n{}", family, head);
     section = family;
     text += formatted("| `{}` |", variant);
     for (const KernelErrors* errors : on_devices) {

@@ -13,6 +13,7 @@
 #include "ir/device_types.h"
 #include "ir/interpreter.h"
 #include "runtime/session_impl.h"
+#include "support/large_graph.h"
 #include "support/temp_dir.h"
 #include "support/test_device.h"
 
@@ -331,16 +332,8 @@ TEST(PartsPlan, ParametersAndMomentsAreUpdatedInPlace) {
 
 /// What the acceptance test runs on a GPU whose buffers end just below 4 GiB.
 TEST(PartsPlan, FourGibibytesAndMore) {
-  constexpr std::int64_t kRows = 1201, kColumns = 1'000'003;
   Graph g;
-  const Value x = g.state("x", {kRows, kColumns});
-  const Value fresh = cast(mod(iota(g, {kRows, kColumns}, 0) * 7 + iota(g, {kRows, kColumns}, 1), 13), DType::f32);
-  g.assign(x, fresh + x * 0.0);
-  const Value rows = g.input("rows", {3}, DType::i32);
-  g.output("row_sums", sum(x, {1}));
-  g.output("largest", reduce_max(x));
-  g.output("total", sum(x * (1.0 / 4096)));
-  g.output("picked", slice(gather(x, rows, 0), {1}, {kColumns - 5}, {kColumns}));
+  build_large_graph(g);
   Caps caps;
   caps.max_buffer_size = 4'292'870'144;
   caps.max_storage_range = 4'294'967'295;
@@ -349,7 +342,7 @@ TEST(PartsPlan, FourGibibytesAndMore) {
   caps.device_memory = 140ull << 30;
   const Plan plan = compile_plan(g, {}, caps);
   expect_sound(plan, caps);
-  EXPECT_EQ(plan.placements[plan.states.at("x")].bytes, std::uint64_t{1072} * kColumns * 4);
+  EXPECT_EQ(plan.placements[plan.states.at("x")].bytes, std::uint64_t{1072} * kLargeColumns * 4);
   EXPECT_LT(plan.steps.size(), 20u) << print_plan(plan);
   for (const std::string& note : plan.notes) EXPECT_FALSE(note.contains("by a copy")) << note;
   EXPECT_LT(plan.memory.arena_bytes, 64u << 20);

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "gpu/device.h"
 #include "ir/interpreter.h"
+#include "support/large_graph.h"
 #include "support/test_device.h"
 
 namespace aeshna {
@@ -45,20 +46,12 @@ TEST(LongLargeSession, CountsBeyond24Bits) {
 }
 
 TEST(LongLargeSession, PointwiseReductionAndGatherBeyondOneDescriptor) {
-  constexpr std::int64_t kRows = 1201, kColumns = 1'000'003;  // 4.80 GB
+  constexpr std::int64_t kRows = test::kLargeRows, kColumns = test::kLargeColumns;
   AESHNA_NEED_GPU(std::uint64_t{12} << 30);
   const Caps& caps = device.impl().caps();
   ASSERT_GT(std::uint64_t{kRows} * kColumns * 4, caps.max_storage_range) << "no test of what it is for on this device";
   Graph g;
-  const Value x = g.state("x", {kRows, kColumns});
-  // Small integers: every sum below is exact.
-  const Value fresh = cast(mod(iota(g, {kRows, kColumns}, 0) * 7 + iota(g, {kRows, kColumns}, 1), 13), DType::f32);
-  g.assign(x, fresh + x * 0.0);
-  const Value rows = g.input("rows", {3}, DType::i32);
-  g.output("row_sums", sum(x, {1}));
-  g.output("largest", reduce_max(x));
-  g.output("total", sum(x * (1.0 / 4096)));
-  g.output("picked", slice(gather(x, rows, 0), {1}, {kColumns - 5}, {kColumns}));
+  test::build_large_graph(g);
   Session session = compile(g, Weights(g, {.device = device}));
   session.set("rows", std::vector<std::int32_t>{0, 1200, 600});
   session.step();
