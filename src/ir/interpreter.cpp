@@ -110,8 +110,12 @@ class Run {
   }
 
   void round(HostTensor& value) const {
-    if (rounding_ != Rounding::Storage || is_quantized(value.type.dtype)) return;  // blocks hold what was quantized
-    for (double& element : value.data) element = round_to(value.type.dtype, element);
+    if (rounding_ == Rounding::Exact || is_quantized(value.type.dtype)) return;  // blocks hold what was quantized
+    const bool upward = rounding_ == Rounding::Upward && value.type.dtype == DType::f32;
+    for (double& element : value.data) {
+      const double nearest = round_to(value.type.dtype, element);
+      element = upward && nearest < element ? std::nextafter(static_cast<float>(nearest), INFINITY) : nearest;
+    }
   }
 
   /// Values that no later node reads give their memory back.

@@ -12,6 +12,7 @@ namespace aeshna {
 enum class Rounding {
   Exact,    ///< every value a double
   Storage,  ///< rounded to the node's dtype after each node (f32 arithmetic's own error, node by node)
+  Upward,   ///< like Storage, f32 toward +infinity: a second sample of that error, for sums in which the first happens to vanish
 };
 
 using TensorMap = std::map<std::string, HostTensor, std::less<>>;

@@ -41,6 +41,7 @@ TEST(Interpreter, ExactKeepsDoublesStorageRoundsEachNode) {
   const TensorMap leaves = {{"x", f32s({0x1p-30})}};
   EXPECT_EQ(interpret(g, leaves, Rounding::Exact).outputs.at("y").data[0], 0x1p-30);
   EXPECT_EQ(interpret(g, leaves, Rounding::Storage).outputs.at("y").data[0], 0.0);
+  EXPECT_EQ(interpret(g, leaves, Rounding::Upward).outputs.at("y").data[0], 0x1p-23);
 }
 
 TEST(Interpreter, KeepsAllValuesWhenAsked) {
