@@ -235,9 +235,11 @@ TEST(Cli, OpsDocumentIsUpToDate) {
 TEST(CliDevice, OpsReadsWhatTheTestProgramMeasures) {
   AESHNA_NEED_DEVICE();
   const test::TempDir dir;
-  const Result tests = run({"AESHNA_TEST_ERRORS=errors.json", fs::read_symlink("/proc/self/exe").string(),
-                            "--gtest_filter=PointwiseGpu.Sizes:All/OpRecord.Device/abs"},
-                           dir.path(), "", "/usr/bin/env");
+  // Without the variables that would give this run a shard of the tests.
+  const Result tests =
+      run({"-u", "GTEST_TOTAL_SHARDS", "-u", "GTEST_SHARD_INDEX", "AESHNA_TEST_ERRORS=errors.json",
+           fs::read_symlink("/proc/self/exe").string(), "--gtest_filter=PointwiseGpu.Sizes:All/OpRecord.Device/abs"},
+          dir.path(), "", "/usr/bin/env");
   ASSERT_EQ(tests.status, 0) << tests.out << tests.err;
   const Result result = run({"ops", "--errors", "errors.json"}, dir.path());
   ASSERT_EQ(result.status, 0) << result.err;
