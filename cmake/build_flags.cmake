@@ -55,10 +55,16 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# Relative relocations (a table pointer each, of which glslang has 20,000) in 1 % of their size; the C library of the build machine
+# must know them, as every one from glibc 2.36 on.
+include(CheckLinkerFlag)
+check_linker_flag(CXX "-Wl,-z,pack-relative-relocs" AESHNA_HAS_RELR)
+
 # aeshna_static_runtime(target): links the compiler's C++ libraries statically, so that the program needs only libc and
 # libm where it runs. Not with sanitizers, which must be able to intercept them.
 function(aeshna_static_runtime target)
   if(UNIX AND NOT APPLE AND NOT AESHNA_SANITIZE)
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed
+      $<$<BOOL:${AESHNA_HAS_RELR}>:-Wl,-z,pack-relative-relocs>)
   endif()
 endfunction()

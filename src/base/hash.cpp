@@ -1,6 +1,7 @@
 #include "base/hash.h"
 
 #include <bit>
+#include <cstring>
 
 #include "base/format.h"
 
@@ -30,7 +31,15 @@ std::uint64_t avalanche(std::uint64_t h) {
 }  // namespace
 
 Hasher& Hasher::add(std::span<const std::byte> bytes) {
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+  std::size_t at = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    for (; at + 8 <= bytes.size(); at += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, 8);
+      mix(a_, b_, word);
+    }
+  }
+  for (; at < bytes.size(); at += 8) {
     std::uint64_t word = 0;
     for (std::size_t i = 0; i < 8 && at + i < bytes.size(); ++i) word |= static_cast<std::uint64_t>(bytes[at + i]) << (8 * i);
     mix(a_, b_, word);
@@ -49,8 +58,11 @@ Hasher& Hasher::add(std::uint64_t value) {
   return *this;
 }
 
+Hasher::Key Hasher::key() const { return {avalanche(a_ ^ std::rotl(b_, 32)), avalanche(b_ + kP1 * a_)}; }
+
 std::string Hasher::hex() const {
-  return formatted("{:016x}{:016x}", avalanche(a_ ^ std::rotl(b_, 32)), avalanche(b_ + kP1 * a_));
+  const Key k = key();
+  return formatted("{:016x}{:016x}", k[0], k[1]);
 }
 
 }  // namespace aeshna

@@ -1,5 +1,6 @@
 #pragma once
 // Hashes of cache keys and files. Not cryptographic: 128 bits against accident.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,7 +15,9 @@ class Hasher {
   Hasher& add(std::span<const std::byte> bytes);
   Hasher& add(std::string_view text);  ///< length-prefixed
   Hasher& add(std::uint64_t value);
-  std::string hex() const;  ///< 32 digits
+  using Key = std::array<std::uint64_t, 2>;
+  Key key() const;
+  std::string hex() const;  ///< key() as 32 digits
   std::uint64_t low() const { return a_; }
 
  private:

@@ -1,5 +1,7 @@
 #include "aeshna/shape.h"
 
+#include <limits>
+
 #include "base/checked.h"
 #include "base/fail.h"
 
@@ -91,8 +93,9 @@ std::int64_t TensorType::bytes() const {
     }
   }
   // 4-bit integers are packed over the whole tensor, with a last half-filled byte (ONNX).
-  return checked_mul(ceil_div<std::int64_t>(elements, info.block_elements), std::int64_t{info.block_bytes},
-                     "bytes of " + to_string());
+  const std::int64_t blocks = ceil_div<std::int64_t>(elements, info.block_elements), size = info.block_bytes;
+  if (blocks <= std::numeric_limits<std::int64_t>::max() / size) return blocks * size;
+  fail(ErrorCode::LimitExceeded, "bytes of {}: {} * {} does not fit 64 bits", to_string(), blocks, size);
 }
 
 }  // namespace aeshna

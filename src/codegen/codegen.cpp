@@ -12,7 +12,7 @@ namespace aeshna {
 namespace {
 
 /// Raise it when equal text would compile to other SPIR-V with the same glslang: other options.
-constexpr std::uint64_t kCodegenVersion = 1;
+constexpr std::uint64_t kCodegenVersion = 2;
 
 struct Family {
   std::string_view name;

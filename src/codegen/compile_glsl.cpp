@@ -1,10 +1,12 @@
 // glslang in process.
 #include <algorithm>
 #include <charconv>
+#include <iosfwd>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <glslang/Public/ResourceLimits.h>
 #include <glslang/Public/ShaderLang.h>
@@ -13,6 +15,18 @@
 #include "base/fail.h"
 #include "base/format.h"
 #include "codegen/codegen.h"
+
+// glslang calls these when an option asks for SPIRV-Tools' optimizer, validator or disassembler, which none of ours does. Defined
+// here, a static link leaves SPIRV-Tools out, which is a third of the program; a glslang with other signatures, or a shared one,
+// keeps its own.
+namespace glslang {
+class TIntermediate;
+using Words = std::vector<unsigned int>;
+void SpirvToolsTransform(const TIntermediate&, Words&, spv::SpvBuildLogger*, const SpvOptions*) {}
+void SpirvToolsStripDebugInfo(const TIntermediate&, Words&, spv::SpvBuildLogger*) {}
+void SpirvToolsValidate(const TIntermediate&, Words&, spv::SpvBuildLogger*, bool) {}
+void SpirvToolsDisassemble(std::ostream&, const Words&) {}
+}  // namespace glslang
 
 namespace aeshna {
 namespace {
@@ -43,6 +57,25 @@ std::string excerpt(std::string_view source, std::string_view log) {
   return text;
 }
 
+/// Without names and source lines, which no driver needs (SPIR-V specification, 3.52.1 and 3.52.2).
+std::vector<std::uint32_t> stripped(const std::vector<unsigned int>& spirv) {
+  constexpr std::size_t kHeader = 5;
+  constexpr std::uint32_t kSourceContinued = 2, kLine = 8, kNoLine = 317, kModuleProcessed = 330;
+  AESHNA_CHECK(spirv.size() >= kHeader);
+  std::vector<std::uint32_t> words(spirv.begin(), spirv.begin() + kHeader);
+  for (std::size_t at = kHeader; at < spirv.size();) {
+    const std::uint32_t length = spirv[at] >> 16, opcode = spirv[at] & 0xffff;
+    AESHNA_CHECK(length > 0 && length <= spirv.size() - at);
+    const bool debug =
+        (opcode >= kSourceContinued && opcode <= kLine) || opcode == kNoLine || opcode == kModuleProcessed;
+    if (!debug)
+      words.insert(words.end(), spirv.begin() + static_cast<std::ptrdiff_t>(at),
+                   spirv.begin() + static_cast<std::ptrdiff_t>(at + length));
+    at += length;
+  }
+  return words;
+}
+
 }  // namespace
 
 std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view name) {
@@ -70,13 +103,12 @@ std::vector<std::uint32_t> compile_glsl(std::string_view glsl, std::string_view 
 
   glslang::SpvOptions options;
   options.disableOptimizer = true;  // drivers optimize; time to the first step counts
-  options.stripDebugInfo = true;
-  std::vector<std::uint32_t> spirv;
+  std::vector<unsigned int> spirv;
   spv::SpvBuildLogger logger;
   glslang::GlslangToSpv(*program.getIntermediate(EShLangCompute), spirv, &logger, &options);
   const std::string messages = logger.getAllMessages();
   check(!spirv.empty() && messages.find("error") == std::string::npos, "translate to SPIR-V", messages);
-  return spirv;
+  return stripped(spirv);
 }
 
 std::string glslang_version() {

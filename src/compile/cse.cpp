@@ -1,42 +1,17 @@
 // Common subexpressions: equal nodes become one.
 #include <algorithm>
-#include <bit>
-#include <unordered_map>
+#include <map>
 
-#include "base/hash.h"
 #include "compile/stages.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
+#include "ir/structural_hash.h"
 #include "ops/appended.h"
 
 namespace aeshna {
 
 namespace {
-
-/// Bits, not values: 0 and -0 are different attributes.
-void add_attr(Hasher& hash, const AttrValue& value) {
-  hash.add(std::uint64_t{value.index()});
-  std::visit(
-      [&]<class T>(const T& v) {
-        if constexpr (std::is_same_v<T, std::string>) {
-          hash.add(std::string_view(v));
-        } else if constexpr (std::is_same_v<T, double>) {
-          hash.add(std::bit_cast<std::uint64_t>(v));
-        } else if constexpr (std::is_same_v<T, Literal>) {
-          hash.add(v.type().to_string()).add(v.bytes());
-        } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
-          hash.add(std::uint64_t{v.size()});
-          for (const std::int64_t x : v) hash.add(static_cast<std::uint64_t>(x));
-        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-          hash.add(std::uint64_t{v.size()});
-          for (const double x : v) hash.add(std::bit_cast<std::uint64_t>(x));
-        } else {
-          hash.add(static_cast<std::uint64_t>(v));
-        }
-      },
-      value);
-}
 
 /// a + b = b + a bit for bit, except for the payload of a NaN.
 bool commutative(const OpDef& op) {
@@ -60,17 +35,14 @@ bool mergeable(const Node& node) {
   }
 }
 
-std::string signature(const Node& node, const std::vector<ValueId>& inputs) {
+Hasher::Key signature(const Node& node, const std::vector<ValueId>& inputs) {
   Hasher hash;
   hash.add(node.op->name);
   for (const ValueId& input : inputs) hash.add(std::uint64_t{input.node}).add(std::uint64_t{input.result});
-  for (const auto& [name, value] : node.attrs.items()) {
-    hash.add(name);
-    add_attr(hash, value);
-  }
+  add_attrs(hash, node.attrs);
   if (precision_matters(*node.op)) hash.add(static_cast<std::uint64_t>(node.precision));
   if (node.op->recomputed) hash.add(static_cast<std::uint64_t>(node.segment));
-  return hash.hex();
+  return hash.key();
 }
 
 /// `kept` also stands for node `id`, `merged`. It runs in the earlier of the two segments, which both their inputs allow.
@@ -86,7 +58,7 @@ void absorb(Node& kept, const Node& merged, NodeId id) {
 
 std::shared_ptr<Graph> merge_common(const Graph& graph) {
   Rebuilder rebuild(graph);
-  std::unordered_map<std::string, NodeId> seen;  // signature -> node of the target
+  std::map<Hasher::Key, NodeId> seen;  // signature -> node of the target
   for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& node = graph.node(id);

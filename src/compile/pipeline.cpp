@@ -16,6 +16,7 @@
 #include "ir/leaf.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
+#include "ir/structural_hash.h"
 #include "ir/verify.h"
 
 namespace aeshna {
@@ -116,8 +117,15 @@ void run_schedule(Compilation& c) { schedule(c); }
 /// Equal kernels are one PlanKernel; what differs between their steps (extents, strides) is in the push words.
 void run_codegen(Compilation& c) {
   std::map<std::string, std::uint32_t> known;
+  std::map<Hasher::Key, const PlanStep*> written;  // equal specs are written once: layers repeat
   for (PlanStep& step : c.plan.steps) {
     if (step.kind != PlanStep::Kind::Dispatch || step.spec.workgroups == 0) continue;
+    const auto [first, new_spec] = written.try_emplace(signature(step.spec), &step);
+    if (!new_spec) {
+      step.push = first->second->push;
+      step.kernel = first->second->kernel;
+      continue;
+    }
     KernelSource source = generate(step.spec, c.caps);
     step.push = std::move(source.push);
     const auto [entry, fresh] = known.try_emplace(source.key, static_cast<std::uint32_t>(c.plan.kernels.size()));
