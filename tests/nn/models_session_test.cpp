@@ -46,7 +46,8 @@ TensorMap expected_outputs(const Graph& graph, TensorMap leaves) {
 }
 
 class ModelsSession : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Small, ModelsSession, testing::Values("smollm2"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Small, ModelsSession, testing::Values("smollm2", "smolvla", "unet", "resnet50", "whisper"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(ModelsSession, AStepOfTrainingEqualsTheInterpreter) {
   AESHNA_NEED_DEVICE();
