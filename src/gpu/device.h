@@ -101,8 +101,9 @@ class Device {
                                               std::string_view name) = 0;
   /// Submits in order; each list begins with a full barrier against everything submitted before. Returns at once.
   virtual Ticket submit(std::span<CommandList* const> lists) = 0;
-  /// Throws Error(DeviceLost) naming the timeout (in seconds) when it passes.
-  virtual void wait(Ticket ticket, double timeout_s = 60) = 0;
+  /// Throws Error(DeviceLost) naming the timeout (in seconds) when it passes. Unset: 60 s; 600 s on a software driver, which
+  /// compiles kernels within the submission that first runs them.
+  virtual void wait(Ticket ticket, std::optional<double> timeout_s = {}) = 0;
   virtual bool done(Ticket ticket) = 0;
   /// Nanoseconds of `count` timestamps written by the last completed submissions.
   virtual std::vector<double> timestamps(std::uint32_t count) = 0;

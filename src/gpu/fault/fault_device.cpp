@@ -44,7 +44,7 @@ class FaultDevice final : public Device {
     return inner_->submit(lists);
   }
 
-  void wait(Ticket ticket, double timeout_s) override {
+  void wait(Ticket ticket, std::optional<double> timeout_s) override {
     require_alive();
     if (++waits_ == plan_.lose_at_wait) lose();
     inner_->wait(ticket, timeout_s);

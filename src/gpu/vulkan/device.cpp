@@ -50,8 +50,9 @@ class VulkanDevice final : public gpu::Device {
     return ticket;
   }
 
-  void wait(Ticket ticket, double timeout_s) override {
-    core_->wait(ticket, timeout_s);
+  void wait(Ticket ticket, std::optional<double> timeout_s) override {
+    const double patience_s = info().kind == DeviceInfo::Kind::Software ? 600 : 60;
+    core_->wait(ticket, timeout_s.value_or(patience_s));
     core_->check_messages();
   }
 
