@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/profile_report.h"
+#include "cli/text.h"
 #include "gpu/select_device.h"
 #include "io/safetensors.h"
 #include "ir/leaf.h"
@@ -21,9 +22,7 @@ using models::Phase;
 using models::Workload;
 
 struct ProfileArguments {
-  std::string workload, graph, data, json, trace;
-  Phase phase = Phase::Full;
-  Contract contract = Contract::Strict;
+  std::string workload, graph, data, json, trace, phase = "full", contract = "strict";
   bool small = false;
   std::size_t top = 20;
   std::uint32_t repeat = 5;
@@ -104,42 +103,50 @@ void write_text(const std::string& path, const std::string& text) {
   write_file_atomic(path, parts);
 }
 
-int profile_command(const ProfileArguments& arguments, const Globals& globals) {
+/// The workload's graph, or that of a file (then null).
+const Workload* build_graph(const ProfileArguments& arguments, Graph& graph) {
   if (arguments.workload.empty() == arguments.graph.empty())
     fail(ErrorCode::InvalidArgument, "profile takes a workload or --graph FILE");
-  Graph graph;
-  const Workload* workload = nullptr;
-  if (arguments.graph.empty()) {
-    workload = &models::find_workload(arguments.workload, arguments.small);
-    workload->build(graph, arguments.phase, arguments.small, workload->batch);
-  } else {
+  if (!arguments.graph.empty()) {
     read_graph(arguments.graph, graph);
+    return nullptr;
   }
+  const Workload& workload = models::find_workload(arguments.workload, arguments.small);
+  const Phase phase = arguments.phase == "full"      ? Phase::Full
+                      : arguments.phase == "minimal" ? Phase::Minimal
+                                                     : Phase::Train;
+  workload.build(graph, phase, arguments.small, workload.batch);
+  return &workload;
+}
+
+int profile_command(const ProfileArguments& arguments, const Globals& globals) {
+  ProgressLine progress(!globals.quiet);
+  Graph graph;
+  const Workload* workload = build_graph(arguments, graph);
   const Device device(globals.request());
-  if (device.impl().timestamp_slots() == 0)  // before minutes of preparation
+  if (device.impl().timestamp_slots() == 0)  // before a minute of preparation
     fail(ErrorCode::Unsupported, "[profile] device {} has no timestamps", device.info().name);
 
+  progress.show("weights and inputs");
+  Values values = !arguments.data.empty() ? values_of_file(arguments.data)
+                  : workload              ? values_of_workload(*workload)
+                                          : Values();
   const Weights weights(device, 1);
-  CompileOptions options{.contract = arguments.contract};
-  if (arguments.phase == Phase::Train) {
-    options.mode = Mode::Training;
-    options.update = false;
-  }
-  std::optional<Session> session;
-  {
-    const Values values = !arguments.data.empty() ? values_of_file(arguments.data)
-                          : workload              ? values_of_workload(*workload)
-                                                  : Values();
-    set_parameters(weights, graph, values);
-    session.emplace(compile(graph, weights, options));
-    set_inputs(*session, graph, values);
-  }
-  const Profile result = profile(*session, {.repeats = arguments.repeat});
-  const ProfileSubject subject{
-      .name = workload ? workload->title + (arguments.small ? " (small)" : "") : arguments.graph,
-      .phase = std::string(models::phase_name(arguments.phase)),
-      .contract = arguments.contract == Contract::Strict ? "strict" : "accelerated",
-      .device = device.info().name};
+  set_parameters(weights, graph, values);
+  progress.show("compiling");
+  CompileOptions options;
+  if (arguments.contract == "accelerated") options.contract = Contract::Accelerated;
+  if (arguments.phase == "train") options.mode = Mode::Training;
+  options.update = false;
+  Session session = compile(graph, weights, options);
+  set_inputs(session, graph, values);
+  values = nullptr;
+  progress.show("profiling");
+  const Profile result = profile(session, {.repeats = arguments.repeat});
+  progress.clear();
+
+  ProfileSubject subject{arguments.graph, arguments.phase, arguments.contract, device.info().name};
+  if (workload) subject.name = workload->title + (workload->small ? " (small)" : "");
   if (!arguments.json.empty()) write_text(arguments.json, profile_json(result, subject));
   if (!arguments.trace.empty()) write_text(arguments.trace, profile_trace(result, subject));
   std::fputs(profile_text(result, subject, arguments.top).c_str(), stdout);
@@ -158,13 +165,11 @@ void add_profile(CLI::App& app, const Globals& globals, Action& action) {
       ->add_option("--graph", arguments->graph, "Text graph instead of a workload; --phase train needs a scalar output")
       ->type_name("FILE");
   command->add_option("--phase", arguments->phase, "full, minimal (inference) or train (loss and gradients)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Phase>{{"full", Phase::Full}, {"minimal", Phase::Minimal}, {"train", Phase::Train}}))
-      ->option_text("PHASE [full]");
+      ->check(CLI::IsMember({"full", "minimal", "train"}))
+      ->capture_default_str();
   command->add_option("--contract", arguments->contract, "strict, or accelerated: 16-bit inputs of forward products")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Contract>{{"strict", Contract::Strict}, {"accelerated", Contract::Accelerated}}))
-      ->option_text("NAME [strict]");
+      ->check(CLI::IsMember({"strict", "accelerated"}))
+      ->capture_default_str();
   command->add_flag("--small", arguments->small, "The small configuration");
   command->add_option("--data", arguments->data, "Weights and inputs, from 'aeshna bench data' (default: made here)")
       ->type_name("FILE");

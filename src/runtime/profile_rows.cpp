@@ -293,6 +293,8 @@ std::vector<ProfileRow> profile_rows(const Session::Impl& session) {
     for (const PlanOperand& operand : step.operands) {
       if (operand.read) row.bytes_read += operand.bytes;
       if (operand.written) row.bytes_written += operand.bytes;
+      // What the compiler added on its own account (checks): what it writes.
+      if (operand.written && row.site.empty()) row.site = session.plan.placements[operand.placement].name;
     }
     rows.push_back(std::move(row));
   }
