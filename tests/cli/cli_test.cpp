@@ -172,6 +172,82 @@ TEST(Cli, DumpOfAGraphFile) {
   EXPECT_HAS(unknown.err, "nonsense");
 }
 
+TEST(Cli, ProfileNeedsTimestampsAndSomethingToProfile) {
+  const Result null = run({"profile", "smollm2", "--small", "--device", "null"});
+  EXPECT_EQ(null.status, 1);
+  EXPECT_HAS(null.err, "device null has no timestamps");
+  const Result nothing = run({"profile", "--device", "null"});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_HAS(nothing.err, "a workload or --graph FILE");
+  const Result unknown = run({"profile", "smollm3", "--device", "null"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_HAS(unknown.err, "smollm2");
+  EXPECT_EQ(run({"profile", "smollm2", "--phase", "half"}).status, 2);
+  EXPECT_EQ(run({"profile", "smollm2", "--contract", "loose"}).status, 2);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+TEST(CliDeviceProfile, TextJsonAndTrace) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const Result result = run({"-q", "profile", "smollm2", "--small", "--phase", "train", "--repeat", "2", "--json",
+                             "p.json", "--trace", "t.json", "--top", "400"},
+                            dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(first_line(result.out), "SmolLM2-135M (small), train, strict, on ");
+  for (const char* part : {"step, wall clock", "ceilings", "backward", "matmul", "attention dkv", "self_attn.q_proj"})
+    EXPECT_HAS(result.out, part);
+  std::size_t width = 0;
+  for (std::size_t begin = 0, end; (end = result.out.find('\n', begin)) != std::string::npos; begin = end + 1)
+    width = std::max(width, end - begin);
+  EXPECT_LE(width, 140u);
+
+  const auto json = nlohmann::json::parse(test::read_text(dir / "p.json"));
+  double sum = 0;
+  for (const auto& row : json.at("rows")) {
+    EXPECT_GT(row.at("us").get<double>(), 0);
+    EXPECT_NEAR(row.at("excess_us").get<double>(), row.at("us").get<double>() - row.at("bound_us").get<double>(), 1e-6);
+    sum += row.at("us").get<double>();
+  }
+  EXPECT_EQ(json.at("rows").size(), json.at("dispatches").get<std::size_t>());
+  EXPECT_NEAR(json.at("sum_ms").get<double>(), sum / 1000, 1e-9 * sum);
+  EXPECT_GT(json.at("ceilings").at("gb_per_s").get<double>(), 0);
+  EXPECT_GT(json.at("segments").at("backward").at("share").get<double>(), 0);
+
+  // Complete events, one after the other on the track of their segment, with what Perfetto wants to know of the tracks.
+  const auto trace = nlohmann::json::parse(test::read_text(dir / "t.json"));
+  std::map<int, double> end_of_track;
+  std::map<int, std::string> track_names;
+  std::size_t events = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    const int track = event.at("tid").get<int>();
+    if (event.at("ph") == "M") {
+      if (event.at("name") == "thread_name") track_names[track] = event.at("args").at("name").get<std::string>();
+      continue;
+    }
+    ASSERT_EQ(event.at("ph"), "X");
+    EXPECT_EQ(track_names.at(track), event.at("args").at("segment").get<std::string>());
+    EXPECT_GE(event.at("ts").get<double>(), end_of_track[track]);
+    end_of_track[track] = event.at("ts").get<double>() + event.at("dur").get<double>();
+    ++events;
+  }
+  EXPECT_EQ(events, json.at("rows").size());
+}
+
+TEST(CliDeviceProfile, AGraphFile) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  dir.write("mlp.txt", run({"dump", "--stage", "verify", "--device", "null"}).out);
+  const Result result = run({"-q", "profile", "--graph", "mlp.txt", "--repeat", "1", "--top", "3"}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(first_line(result.out), "mlp.txt, full, strict, on ");
+  EXPECT_HAS(result.out, "mlp.0");
+  const Result missing = run({"profile", "--graph", "none.txt"}, dir.path());
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_HAS(missing.err, "none.txt");
+}
+
 TEST(Cli, OpsWithMeasuredErrors) {
   const test::TempDir dir;
   dir.write("a.json", R"({"device": "A",
