@@ -25,8 +25,9 @@ void Model::require_input(const Value& x, std::string_view name, DType dtype,
                           std::initializer_list<std::int64_t> extents, std::string_view form) const {
   require(static_cast<bool>(x), "needs {}: the Value is empty", name);
   const auto fits = [](std::int64_t want, std::int64_t found) { return want < 0 ? found >= 1 : found == want; };
-  require_shape(x.dtype() == dtype && std::ranges::equal(extents, x.shape().dims(), fits), "needs {} {}{}, not {}",
-                name, dtype_name(dtype), form, x.type().to_string());
+  if (x.dtype() == dtype && std::ranges::equal(extents, x.shape().dims(), fits)) return;
+  reject(x.dtype() == dtype ? ErrorCode::ShapeMismatch : ErrorCode::DTypeMismatch,
+         formatted("needs {} {}{}, not {}", name, dtype_name(dtype), form, x.type().to_string()));
 }
 
 Value biased_conv(Value x, std::int64_t out, std::int64_t extent, std::int64_t stride, std::string_view weight_name,
