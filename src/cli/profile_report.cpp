@@ -198,7 +198,7 @@ std::string rows_table(const Profile& profile, std::size_t top) {
   const Ceilings& c = profile.ceilings;
   std::vector<const ProfileRow*> sorted;
   for (const ProfileRow& row : profile.rows) sorted.push_back(&row);
-  std::ranges::stable_sort(sorted, std::greater(), [&](const ProfileRow* row) { return row->excess_us(c); });
+  std::ranges::sort(sorted, std::greater(), [&](const ProfileRow* row) { return row->excess_us(c); });
   sorted.resize(std::min(sorted.size(), top));
   Rows rows = {{" step", "group", "      us", "   bound", "  excess", " GB/s", "GFLOP/s", "", "family", "shape", "ops",
                 "where"}};
@@ -229,7 +229,7 @@ std::string summary(const Profile& profile, const ProfileSubject& subject) {
   for (const ProfileRow& row : profile.rows) bound += row.bound_us(c);
   text += formatted("lower bound        {:10.3f} ms   of all dispatches at the ceilings\n", bound * 1e-3);
   text += formatted(
-      "ceilings           {:.0f} GB/s, {:.0f} GFLOP/s{}; a dispatch alone {:.2f} us, dependent ones {:.2f} us each\n\n",
+      "ceilings           {:.1f} GB/s, {:.0f} GFLOP/s{}; a dispatch alone {:.2f} us, dependent ones {:.2f} us each\n\n",
       c.bytes_per_s * 1e-9, c.flop_per_s * 1e-9,
       c.contract_flop_per_s == c.flop_per_s ? ""
                                             : formatted(" ({:.0f} under the contract)", c.contract_flop_per_s * 1e-9),
