@@ -24,4 +24,13 @@ class Model : public nn::Call {
                      std::string_view form) const;
 };
 
+/// x [N, C, L] or [N, C, H, W] -> [N, out, ...] by a convolution of this extent along each axis, padded by half of it; its weight
+/// and its bias have names of their own.
+Value biased_conv(Value x, std::int64_t out, std::int64_t extent, std::int64_t stride, std::string_view weight_name,
+                  std::string_view bias_name, const Loc& loc);
+
+/// Attention of x [B, S, width] to the tokens of `context` [B, T, any] -> [B, S, width]. Linears "<name>.q_proj", ".k_proj", ".v_proj"
+/// and ".out_proj"; with `bias` all but the keys' have one.
+Value attend(Value x, Value context, std::int64_t heads, std::string_view name, bool bias, const Loc& loc);
+
 }  // namespace aeshna::models
