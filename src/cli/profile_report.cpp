@@ -156,10 +156,12 @@ std::string fixed(double value, int digits, std::size_t width) {
 }
 /// A variant in a narrow column: what is usual is left out.
 std::string compact(std::string variant) {
+  variant += ' ';
   for (const auto& [what, with] :
        {std::pair<std::string_view, std::string_view>{" split=1 ", " "}, {" stages=", " s"}}) {
     if (const std::size_t at = variant.find(what); at != std::string::npos) variant.replace(at, what.size(), with);
   }
+  variant.pop_back();
   return variant;
 }
 std::string percent(double share) { return right(formatted("{:.0f}%", 100 * share), 4); }
