@@ -156,10 +156,12 @@ std::string fixed(double value, int digits, std::size_t width) {
 }
 /// A variant in a narrow column: what is usual is left out.
 std::string compact(std::string variant) {
+  variant += ' ';
   for (const auto& [what, with] :
        {std::pair<std::string_view, std::string_view>{" split=1 ", " "}, {" stages=", " s"}}) {
     if (const std::size_t at = variant.find(what); at != std::string::npos) variant.replace(at, what.size(), with);
   }
+  variant.pop_back();
   return variant;
 }
 std::string percent(double share) { return right(formatted("{:.0f}%", 100 * share), 4); }
@@ -198,7 +200,7 @@ std::string rows_table(const Profile& profile, std::size_t top) {
   const Ceilings& c = profile.ceilings;
   std::vector<const ProfileRow*> sorted;
   for (const ProfileRow& row : profile.rows) sorted.push_back(&row);
-  std::ranges::stable_sort(sorted, std::greater(), [&](const ProfileRow* row) { return row->excess_us(c); });
+  std::ranges::sort(sorted, std::greater(), [&](const ProfileRow* row) { return row->excess_us(c); });
   sorted.resize(std::min(sorted.size(), top));
   Rows rows = {{" step", "group", "      us", "   bound", "  excess", " GB/s", "GFLOP/s", "", "family", "shape", "ops",
                 "where"}};
@@ -229,7 +231,7 @@ std::string summary(const Profile& profile, const ProfileSubject& subject) {
   for (const ProfileRow& row : profile.rows) bound += row.bound_us(c);
   text += formatted("lower bound        {:10.3f} ms   of all dispatches at the ceilings\n", bound * 1e-3);
   text += formatted(
-      "ceilings           {:.0f} GB/s, {:.0f} GFLOP/s{}; a dispatch alone {:.2f} us, dependent ones {:.2f} us each\n\n",
+      "ceilings           {:.1f} GB/s, {:.0f} GFLOP/s{}; a dispatch alone {:.2f} us, dependent ones {:.2f} us each\n\n",
       c.bytes_per_s * 1e-9, c.flop_per_s * 1e-9,
       c.contract_flop_per_s == c.flop_per_s ? ""
                                             : formatted(" ({:.0f} under the contract)", c.contract_flop_per_s * 1e-9),

@@ -18,9 +18,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
 /// Runs steps of a session in three ways: as it is, with timestamps around all of it, with timestamps around each command.
@@ -213,7 +212,7 @@ std::vector<ProfilePattern> group_rows(const Profile& profile, std::string (*key
   }
   std::vector<ProfilePattern> result;
   for (auto& [name, pattern] : patterns) result.push_back(std::move(pattern));
-  std::ranges::stable_sort(result, std::greater(), [](const ProfilePattern& p) { return p.excess_us(); });
+  std::ranges::sort(result, std::greater(), [](const ProfilePattern& p) { return p.excess_us(); });
   return result;
 }
 

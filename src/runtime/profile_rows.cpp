@@ -228,14 +228,23 @@ double reached(const FusedKernel& kernel, const Body& body, const Access& access
   return elements;
 }
 
+/// Of a template: it knows which part of its operands it touches; where it updates a tensor in place, no more than it is given.
+double least_bytes_of_template(const PlanStep& step) {
+  const FusedKernel& kernel = *step.spec.fused;
+  double bytes = 0, given = 0;
+  for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
+    const auto range = static_cast<double>(step.operands[i].bytes);
+    bytes += range;
+    if (!kernel.operands[i].written) given += range;
+  }
+  if (kernel.call.updated) bytes = std::min(bytes, 2 * given);
+  return step.spec.bytes > 0 ? std::min(bytes, step.spec.bytes) : bytes;
+}
+
 /// What a kernel moves at least: each operand once, of those that it looks into only what it reaches.
 double least_bytes(const PlanStep& step) {
   const FusedKernel& kernel = *step.spec.fused;
-  double ranges = 0;
-  for (std::size_t i = 0; i < kernel.operands.size(); ++i) ranges += static_cast<double>(step.operands[i].bytes);
-  // Templates know which part of their operands they touch.
-  if (kernel.kind == FusedKernel::Kind::Template)
-    return step.spec.bytes > 0 ? std::min(ranges, step.spec.bytes) : ranges;
+  if (kernel.kind == FusedKernel::Kind::Template) return least_bytes_of_template(step);
   std::vector<double> elements(kernel.operands.size());
   for (const Body* body : {&kernel.a, &kernel.b, &kernel.body}) {
     for (const Instr& instr : body->instrs) {

@@ -6,6 +6,7 @@
 //   session_io.cpp      inputs and outputs
 //   diagnose.cpp        the last step again, in the interpreter
 //   session.cpp         the public calls, checkpoints
+//   profile.cpp         steps with every dispatch timed; profile_rows.cpp: what each dispatch is
 //
 // Inputs. On unified memory set() writes into the input's device buffer, after waiting for the step that read it last.
 // On discrete memory it writes the staging of the next slot, and the step copies what was set to the one device buffer

@@ -74,7 +74,8 @@ Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp
 TEST(Cli, HelpAndVersion) {
   const Result help = run({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"devices", "info", "train", "dump", "check", "--device", "--validation", "--quiet"})
+  for (const char* command :
+       {"devices", "info", "train", "dump", "profile", "check", "--device", "--validation", "--quiet"})
     EXPECT_HAS(help.out, command);
   EXPECT_EQ(help.err, "");
   const Result version = run({"--version"});
