@@ -10,7 +10,7 @@ torch.compile with its defaults; `graph`, a CUDA graph of the compiled step, cap
 step is forward, loss and autograd.grad for every trainable parameter. Inputs lie on the device, and results stay there.
 
 Environment: TORCHINDUCTOR_CACHE_DIR is where compiled code is kept; each contract has a folder of its own in it, so that neither is
-compiled from the other's. AESHNA_REVISION (a commit, "-dirty" behind it if so) stands in where there is no git repository.
+compiled from the other's. BENCH_REVISION (a commit, "-dirty" behind it if so) stands in where there is no git repository.
 """
 import argparse
 import collections
@@ -50,7 +50,7 @@ def revision():
     commit = first_line_of("git", "rev-parse", "HEAD")
     if commit:
         return commit, first_line_of("git", "status", "--porcelain") == ""
-    commit = os.environ.get("AESHNA_REVISION")
+    commit = os.environ.get("BENCH_REVISION")
     return (commit.removesuffix("-dirty"), not commit.endswith("-dirty")) if commit else (None, None)
 
 
@@ -250,8 +250,8 @@ def to_host(result, names):
 
 
 def one_line(error):
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    return f"{type(error).__name__}: {' '.join(lines[:2]) if lines[0].endswith(':') else lines[0]}"
 
 
 # ---- the run
@@ -264,6 +264,7 @@ class Run:
     def __init__(self, arguments):
         self.a, self.device = arguments, arguments.device
         self.started, self.failures, self.cells, self.compiles = time.perf_counter(), 0, [], {}
+        self.cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         tensors, metadata = safetensors_file.read(arguments.data)
         config = "small" if arguments.small else "full"
         for key, wanted in (("workload", arguments.workload), ("config", config)):
@@ -273,12 +274,15 @@ class Run:
         self.module, self.inputs, self.target = models.load(arguments.workload, tensors, arguments.small, metadata, dtype, self.device)
         commit, clean = revision()
         self.document = {
-            "schema": 1, "engine": "pytorch-float64" if arguments.float64 else "pytorch", "workload": arguments.workload, "config": config,
-            "process": None if arguments.float64 else arguments.process, "revision": commit, "clean": clean,
+            "schema": 1, "engine": "pytorch", "workload": arguments.workload, "config": config, "process": arguments.process,
+            "revision": commit, "clean": clean,
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "environment": environment(self.device),
             "data": {"sha256": safetensors_file.sha256(arguments.data), "seed": int(metadata["seed"]) if "seed" in metadata else None},
             "compile": self.compiles, "cells": self.cells}
-        self.bases = {"workload": arguments.workload, "config": config, "data_sha256": self.document["data"]["sha256"]}
+        if arguments.float64:  # no measurement
+            self.document["kind"] = "reference"
+        self.bases = {"engine": "pytorch", "workload": arguments.workload, "config": config, "gpu": self.document["environment"]["gpu"],
+                      "data_sha256": self.document["data"]["sha256"]}
 
     def say(self, text):
         print(f"[{time.perf_counter() - self.started:6.1f} s] {self.a.workload} {text}", flush=True)
@@ -298,10 +302,10 @@ class Run:
         return Step(self.a.workload, phase, self.module, self.inputs, self.target)
 
     def failed(self, cell, error):
-        cell["error"] = one_line(error)
+        cell["error"] = str(error) if isinstance(error, Unavailable) else one_line(error)
         if not isinstance(error, Unavailable):
             self.failures += 1
-            traceback.print_exception(error)
+            traceback.print_exception(error, limit=-8)
             sys.stderr.flush()
 
     # float64: results alone
@@ -350,12 +354,11 @@ class Run:
 
     def open_cache(self, contract):
         """Compiled code of this contract goes to a folder of its own. Returns whether there was none."""
-        base = os.environ.setdefault("AESHNA_INDUCTOR_BASE", os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
-        if not base:
+        if not self.cache:
             if self.a.cache != "cold":
                 return "warm"
-            base = os.environ["AESHNA_INDUCTOR_BASE"] = tempfile.mkdtemp(prefix="inductor-")
-        folder = os.path.join(base, contract)
+            self.cache = tempfile.mkdtemp(prefix="inductor-")
+        folder = os.path.join(self.cache, contract)
         os.makedirs(folder, exist_ok=True)
         empty = not any(os.scandir(folder))
         os.environ["TORCHINDUCTOR_CACHE_DIR"], os.environ["TRITON_CACHE_DIR"] = folder, os.path.join(folder, "triton")
@@ -402,7 +405,7 @@ class Run:
             result = None
             self.say(f"{phase} {contract} {mode}: {cell['error'] or format(cell['median_ms'], '.3f') + ' ms'}")
         if best is not None:
-            metadata = {"engine": "pytorch", "phase": phase, "contract": contract, "mode": best["mode"]}
+            metadata = {"phase": phase, "contract": contract, "mode": best["mode"]}
             metadata |= {} if best["loss"] is None else {"loss": repr(best["loss"])}
             best["tensors"] = self.write_tensors(f"{phase}-{contract}-{best['mode']}", host, metadata)
         del step
