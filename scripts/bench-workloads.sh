@@ -4,7 +4,8 @@
 #     --bin DIR        the program built elsewhere (DIR/aeshna); without it, it is built here (preset release)
 #     --out DIR        where results go (default: build/bench-workloads)
 #     --scratch DIR    where data, tensors and caches go: some GB (default: OUT/scratch)
-#     --small          the small configurations: a test of the whole in a minute
+#     --small          the small configurations: a test of the whole
+#     --mode M         only this mode of PyTorch: eager, compile or graph (may be repeated)
 #     --processes N    of each engine (default: 3)
 #     --stop-after S   start no step once S seconds have passed; the next call goes on there
 #     --keep           keep data, tensors and caches
@@ -23,15 +24,16 @@ usage() { echo "scripts/bench-workloads.sh: $1; see the head of the script" >&2;
 absolute() { [[ $1 == /* ]] && echo "$1" || echo "$cd_from/$1"; }
 
 bin='' out=build/bench-workloads scratch='' small=() suffix='' processes=3 stop_after=0 keep=0
-workloads=()
+workloads=() modes=()
 while (($#)); do
   case $1 in
-    --bin | --out | --scratch | --processes | --stop-after)
+    --bin | --out | --scratch | --mode | --processes | --stop-after)
       [[ $# -ge 2 ]] || usage "$1 needs a value"
       case $1 in
         --bin) bin=$(absolute "$2") ;;
         --out) out=$(absolute "$2") ;;
         --scratch) scratch=$(absolute "$2") ;;
+        --mode) modes+=(--mode "$2") ;;
         *) [[ $2 =~ ^[1-9][0-9]*$ ]] || usage "$1 needs a number" ;;&
         --processes) processes=$2 ;;
         --stop-after) stop_after=$2 ;;
@@ -68,7 +70,6 @@ failed=()
 undone=0
 say() { printf '[%5d s] %s\n' "$SECONDS" "$*"; }
 fail() { failed+=("$1"); say "$1"; }
-empty() { [[ -z $(ls -A "$1" 2>/dev/null) ]]; }
 
 # step TITLE FILE COMMAND...: makes FILE, unless it is there; COMMAND writes FILE.part. It may fail and leave a complete file: cells
 # with errors, gates that were not passed.
@@ -103,33 +104,33 @@ step() {
   [[ -s $file ]]
 }
 
-# The programs with caches of their own, also the driver's, and not for ever.
+# The programs with caches of their own, and not for ever. `ours` gets the driver's too: a folder, or none at all for cold
+# compilations, since that folder would be warm for the second contract of a process.
 ours() {
   env AESHNA_CACHE_DIR="$work/cache/aeshna" __GL_SHADER_DISK_CACHE_PATH="$work/cache/driver" MESA_SHADER_CACHE_DIR="$work/cache/driver" \
     timeout -k 10 1800 "$aeshna" "$@"
 }
+ours_cold() { __GL_SHADER_DISK_CACHE=0 MESA_SHADER_CACHE_DISABLE=true ours "$@"; }
 theirs() {
-  env TORCHINDUCTOR_CACHE_DIR="$work/cache/inductor" timeout -k 10 1800 "$python" bench/pytorch/reference.py "$@"
+  env TORCHINDUCTOR_CACHE_DIR="$work/cache/pytorch" timeout -k 10 1800 "$python" bench/pytorch/reference.py "$@"
 }
 
 make_data() { [[ -s $data ]] || step "$name: data" "$data" ours bench data "$workload" "${small[@]}" --out "$data.part"; }
 
 # process ENGINE N: one fresh process of an engine
 process() {
-  local engine=$1 n=$2 file=$results/$1-$2.json cache=warm options=() folders=("$work/cache/inductor")
-  [[ $engine == aeshna ]] && folders=("$work/cache/aeshna" "$work/cache/driver")
-  if [[ ! -s $file ]]; then
-    make_data || return 1
-    ((n > 1)) || rm -rf "${folders[@]}"
-    mkdir -p "${folders[@]}"
+  local engine=$1 n=$2 file=$results/$1-$2.json cache=warm ours=ours options=()
+  [[ -s $file ]] || make_data || return 1
+  if ((n == 1)); then
+    cache=cold ours=ours_cold
+    [[ -s $file ]] || rm -rf "$work/cache/$engine"
+    ((torch)) && options=(--tensors "$work/tensors")
   fi
-  empty "${folders[0]}" && cache=cold
-  ((n == 1 && torch)) && options=(--tensors "$work/tensors")
   local arguments=("$workload" "${small[@]}" --data "$data" --json "$file.part" --process "$n" --cache "$cache" "${options[@]}")
   if [[ $engine == aeshna ]]; then
-    step "$name: aeshna process $n ($cache)" "$file" ours bench run "${arguments[@]}"
+    step "$name: aeshna process $n ($cache)" "$file" "$ours" bench run "${arguments[@]}"
   else
-    step "$name: pytorch process $n ($cache)" "$file" theirs "${arguments[@]}"
+    step "$name: pytorch process $n ($cache)" "$file" theirs "${arguments[@]}" "${modes[@]}"
   fi
 }
 
@@ -170,7 +171,7 @@ judge_all() {
 
 for workload in "${workloads[@]}"; do
   name=$workload$suffix results=$out/$workload$suffix work=$scratch/$workload$suffix data=$scratch/$workload$suffix/data.safetensors
-  mkdir -p "$results/gates" "$work/log" "$work/cache"
+  mkdir -p "$results/gates" "$work/log" "$work/cache/driver"
   before=$((${#failed[@]} + undone))
   if ((torch)) && [[ ! -e $results/tensors.sha256 ]]; then
     # Of an earlier call whose tensors are gone: what made them runs again.

@@ -294,9 +294,9 @@ class Run:
 
     def write_tensors(self, name, tensors, metadata):
         os.makedirs(self.a.tensors, exist_ok=True)
-        path = os.path.join(self.a.tensors, f"pytorch-{name}.safetensors")
-        safetensors_file.write(path, tensors, self.bases | metadata)
-        return os.path.relpath(path, os.path.dirname(os.path.abspath(self.a.json)))
+        file = f"pytorch-{name}.safetensors"
+        safetensors_file.write(os.path.join(self.a.tensors, file), tensors, self.bases | metadata)
+        return file
 
     def step(self, phase):
         return Step(self.a.workload, phase, self.module, self.inputs, self.target)

@@ -334,8 +334,8 @@ class Reference(unittest.TestCase):
             if cell["loss"] is not None:
                 self.assertAlmostEqual(1, cell["loss"] / wanted["loss"], delta=1e-5, msg=title)
             if cell["tensors"]:
-                mine, _ = safetensors_file.read(os.path.join(folder, cell["tensors"]))
-                theirs, metadata = safetensors_file.read(os.path.join(folder, wanted["tensors"]))
+                mine, _ = safetensors_file.read(os.path.join(folder, "tensors", cell["tensors"]))
+                theirs, metadata = safetensors_file.read(os.path.join(folder, "tensors", wanted["tensors"]))
                 self.assertEqual(set(theirs), set(mine))
                 self.assertEqual(cell["phase"] == "train", "loss" in mine)
                 for name in mine:
