@@ -62,3 +62,10 @@ function(aeshna_static_runtime target)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
   endif()
 endfunction()
+
+# aeshna_small_code(target): for what runs rarely and is large, such as tables and options. The program has a size to keep.
+function(aeshna_small_code target)
+  if(NOT MSVC)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Os>)
+  endif()
+endfunction()

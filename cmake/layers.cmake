@@ -43,3 +43,9 @@ foreach(layer base ir ops compile codegen gpu io nn runtime)
   target_link_libraries(aeshna_${layer} PRIVATE aeshna_internal ${AESHNA_NEEDS_${layer}})
   target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_${layer}>)
 endforeach()
+
+# src/bench: what `aeshna bench` does, for the program and the tests; no part of the library.
+file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/bench/*.cpp")
+add_library(aeshna_bench STATIC EXCLUDE_FROM_ALL ${bench_sources})
+target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohmann_json PUBLIC aeshna)
+aeshna_small_code(aeshna_bench)

@@ -34,5 +34,6 @@ void add_train(CLI::App& app, const Globals& globals, Action& action);
 void add_dump(CLI::App& app, const Globals& globals, Action& action);
 void add_check(CLI::App& app, const Globals& globals, Action& action);
 void add_ops(CLI::App& app, const Globals& globals, Action& action);
+void add_bench(CLI::App& app, const Globals& globals, Action& action);
 
 }  // namespace aeshna::cli

@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   add_dump(app, globals, action);
   add_check(app, globals, action);
   add_ops(app, globals, action);
+  add_bench(app, globals, action);
 
   try {
     app.parse(argc, argv);

@@ -210,13 +210,13 @@ TEST(Cli, OpsWithMeasuredErrors) {
   };
   expect_refused("{", "not JSON");
   expect_refused(R"([])", "not what the tests write: 'device' is missing");
-  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number");
+  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number, not an object");
   expect_refused(R"({"device": "B", "ops": {}})", "not what the tests write: 'kernels' is missing");
   expect_refused(R"({"device": "B", "ops": {"abs": {"cases": "3"}}})",
-                 "not what the tests write: 'ops.abs.cases' is string");
+                 "not what the tests write: 'ops.abs.cases' is string, not a whole number");
   expect_refused(
       R"({"device": "B", "ops": {}, "kernels": {"scan": {"x": {"alone": {"comparisons": 1, "worst": null}}}}})",
-      "not what the tests write: 'kernels.scan.x.alone.worst' is null");
+      "not what the tests write: 'kernels.scan.x.alone.worst' is null, not a number");
 }
 
 TEST(Cli, OpsDocumentIsUpToDate) {
