@@ -1,7 +1,7 @@
 #pragma once
 // Models of the benchmark suite: functions from inputs to outputs that name their parameters as the published checkpoints do.
-// Defaults are the published configurations; small() is for tests. They throw Error(InvalidArgument or ShapeMismatch)
-// "[models::name] ..." with the caller's line.
+// Defaults are the published configurations; small() is for tests. Any batch size will do. They throw Error(InvalidArgument for a
+// configuration, ShapeMismatch or DTypeMismatch for an input) "[models::name] ..." with the caller's line.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -55,11 +55,12 @@ struct ResNetConfig {
 /// images [B, 3, H, W] -> logits [B, classes].
 Value resnet50(Value images, const ResNetConfig& config = {}, Loc loc = Loc::current());
 /// The weights of resnet50(), by name, from a torchvision checkpoint with batch norms (safetensors): w * scale / sqrt(var + eps), and
-/// the bias that leaves. Everything is checked: missing tensors, types, negative variances. For Weights::set.
+/// the bias that leaves. For Weights::set. Errors name file and tensor: NotFound, ShapeMismatch, DTypeMismatch (not floats),
+/// OutOfRange (a negative variance, a result that is not finite), InvalidArgument (a tensor that the model does not have).
 std::map<std::string, Literal> fold_resnet50_batch_norms(const std::filesystem::path& file, const ResNetConfig& config = {},
                                                          double eps = 1e-5);
 
-/// The encoder of Whisper-tiny; positions are frozen.
+/// The encoder of Whisper-tiny; its positions are a frozen parameter.
 struct WhisperConfig {
   std::int64_t mels = 80, width = 384, layers = 4, heads = 6, ffn = 1536, positions = 1500;
   double eps = 1e-5;
