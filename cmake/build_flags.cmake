@@ -55,11 +55,23 @@ endif()
 
 find_package(Threads REQUIRED)
 
+# Half a megabyte of relative relocations as bits (DT_RELR), where linker and loader know them.
+if(UNIX AND NOT APPLE AND NOT CMAKE_CROSSCOMPILING)
+  include(CheckCXXSourceRuns)
+  set(CMAKE_REQUIRED_LINK_OPTIONS "-Wl,-z,pack-relative-relocs")
+  check_cxx_source_runs("const char* names[] = {\"a\", \"b\"}; int main(int n, char**) { return names[n - 1][0] - 'a'; }"
+    AESHNA_PACKED_RELOCATIONS)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
+
 # aeshna_static_runtime(target): links the compiler's C++ libraries statically, so that the program needs only libc and
 # libm where it runs. Not with sanitizers, which must be able to intercept them.
 function(aeshna_static_runtime target)
   if(UNIX AND NOT APPLE AND NOT AESHNA_SANITIZE)
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
+    if(AESHNA_PACKED_RELOCATIONS)
+      target_link_options(${target} PRIVATE "-Wl,-z,pack-relative-relocs")
+    endif()
   endif()
 endfunction()
 

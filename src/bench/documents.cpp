@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "bench/json.h"
 #include "bench/page.h"
 #include "bench/statistics.h"
 

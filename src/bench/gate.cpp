@@ -1,15 +1,14 @@
 #include "bench/gate.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <map>
 
 #include "base/fail.h"
 #include "bench/statistics.h"
+#include "bench/tensor_math.h"
 #include "io/safetensors.h"
 
 namespace aeshna::bench {
@@ -18,44 +17,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::string_view kGradient = "grad/";
 constexpr std::size_t kNamed = 3;  ///< names of a list that a message gives
-
-/// Sums over the elements of a tensor that two files have. Not finite: an element is not, in one of them.
-struct Sums {
-  double reference = 0, candidate = 0, difference = 0;  ///< of squares
-  double norm() const { return std::sqrt(reference); }
-};
-
-/// `count` elements from `first` on, as doubles.
-void convert(const Literal& tensor, std::int64_t first, std::span<double> to) {
-  if (tensor.type().dtype == DType::f32) {  // all but always: and files of a gigabyte should not take minutes
-    const std::byte* at = tensor.bytes().data() + first * 4;
-    for (double& value : to) {
-      float element;
-      std::memcpy(&element, at, sizeof element);
-      value = static_cast<double>(element);
-      at += sizeof element;
-    }
-  } else {
-    for (std::size_t i = 0; i < to.size(); ++i) to[i] = tensor.at(first + static_cast<std::int64_t>(i));
-  }
-}
-
-Sums compare(const Literal& reference, const Literal& candidate) {
-  Sums sums;
-  std::array<double, 1024> a, b;
-  const std::int64_t elements = reference.type().shape.elements();
-  for (std::int64_t first = 0; first < elements; first += 1024) {
-    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(1024, elements - first));
-    convert(reference, first, std::span(a).first(count));
-    convert(candidate, first, std::span(b).first(count));
-    for (std::size_t i = 0; i < count; ++i) {
-      sums.reference += a[i] * a[i];
-      sums.candidate += b[i] * b[i];
-      sums.difference += (a[i] - b[i]) * (a[i] - b[i]);
-    }
-  }
-  return sums;
-}
 
 /// |difference| / scale; nothing over nothing is no error, and what is not finite is infinitely wrong.
 double relative(double difference, double scale) {
@@ -130,8 +91,8 @@ class Judge {
       gate.pass = failed(formatted("forward: output has shape {}, the reference {}", have->type.shape.to_string(),
                                    want->type.shape.to_string()));
     } else {
-      const Sums sums = compare(reference_.literal("output"), candidate_.literal("output"));
-      const double error = relative(std::sqrt(sums.difference), sums.norm());
+      const Squares sums = compare(reference_.literal("output"), candidate_.literal("output"));
+      const double error = relative(std::sqrt(sums.difference), std::sqrt(sums.reference));
       gate.output_rel_l2 = finite(error);
       gate.pass = within(error, kForwardLimit, false, "forward: relative L2 of the output");
     }
@@ -177,12 +138,12 @@ class Judge {
 
   void gradients(double limit) {
     const bool all = collect();
-    Sums total;
+    Squares total;
     double norm_difference = 0;  // of the vectors of norms
     for (const auto& [name, sums] : sums_) {
       total.reference += sums.reference;
       total.candidate += sums.candidate;
-      const double difference = std::sqrt(sums.candidate) - sums.norm();
+      const double difference = std::sqrt(sums.candidate) - std::sqrt(sums.reference);
       norm_difference += difference * difference;
     }
     BackwardGate& backward = verdict_.backward.emplace();
@@ -191,8 +152,9 @@ class Judge {
     elementwise.limit = limit;
     if (sums_.empty()) return;
 
-    const double total_error = relative(std::sqrt(total.candidate) - total.norm(), total.norm());
-    const double vector_error = relative(std::sqrt(norm_difference), total.norm());
+    const double total_error =
+        relative(std::sqrt(total.candidate) - std::sqrt(total.reference), std::sqrt(total.reference));
+    const double vector_error = relative(std::sqrt(norm_difference), std::sqrt(total.reference));
     backward.total_norm_error = finite(total_error);
     backward.norm_vector_error = finite(vector_error);
     backward.pass = within(total_error, kBackwardLimit, false, "backward: error of the total gradient norm") && all;
@@ -202,7 +164,7 @@ class Judge {
     std::vector<double> errors;
     double worst = -1;
     for (const auto& [name, sums] : sums_) {
-      const double scale = std::max(sums.norm(), kGradientFloor * total.norm());
+      const double scale = std::max(std::sqrt(sums.reference), kGradientFloor * std::sqrt(total.reference));
       errors.push_back(relative(std::sqrt(sums.difference), scale));
       if (errors.back() <= worst) continue;
       worst = errors.back();
@@ -216,7 +178,7 @@ class Judge {
 
   const SafetensorsFile &reference_, &candidate_;
   Verdict verdict_;
-  std::map<std::string, Sums> sums_;  ///< by parameter
+  std::map<std::string, Squares> sums_;  ///< by parameter
 };
 
 /// `given`, or what the file's metadata say, which must not disagree.

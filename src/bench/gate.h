@@ -10,6 +10,8 @@
 
 namespace aeshna::bench {
 
+inline constexpr std::uint64_t kSchema = 1;  ///< of every JSON file of the benchmark
+
 // Limits, in the order of docs/benchmark.md.
 inline constexpr double kForwardLimit = 1e-2;   ///< output and loss: less than this
 inline constexpr double kBackwardLimit = 5e-2;  ///< total norm and vector of norms: less than this

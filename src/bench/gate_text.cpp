@@ -1,37 +1,45 @@
 // A verdict as JSON, from JSON, and as lines.
 #include "base/format.h"
 #include "bench/gate.h"
-#include "bench/json.h"
 #include "bench/page.h"
+#include "io/json_writer.h"
 
 namespace aeshna::bench {
 namespace {
 
-void put_verdict(Json& to, const Verdict& verdict) {
-  to["engine"] = text_or_null(verdict.engine);
-  to["mode"] = text_or_null(verdict.mode);
-  Json& forward = to["forward"];
-  forward["pass"] = verdict.forward.pass;
-  forward["output_rel_l2"] = number_or_null(verdict.forward.output_rel_l2);
-  forward["loss_error"] = number_or_null(verdict.forward.loss_error);
-  Json backward, elementwise;
-  if (verdict.backward) {
-    backward["pass"] = verdict.backward->pass;
-    backward["total_norm_error"] = number_or_null(verdict.backward->total_norm_error);
-    backward["norm_vector_error"] = number_or_null(verdict.backward->norm_vector_error);
+void write_verdict(JsonWriter& to, const Verdict& verdict) {
+  to.text("engine", verdict.engine);
+  to.text("mode", verdict.mode);
+  to.begin("forward", '{');
+  to.flag("pass", verdict.forward.pass);
+  to.number("output_rel_l2", verdict.forward.output_rel_l2);
+  to.number("loss_error", verdict.forward.loss_error);
+  to.end();
+  if (const auto& gate = verdict.backward) {
+    to.begin("backward", '{');
+    to.flag("pass", gate->pass);
+    to.number("total_norm_error", gate->total_norm_error);
+    to.number("norm_vector_error", gate->norm_vector_error);
+    to.end();
+  } else {
+    to.raw("backward", "null");
   }
-  if (verdict.elementwise) {
-    const ElementwiseGate& gate = *verdict.elementwise;
-    elementwise["pass"] = gate.pass;
-    elementwise["limit"] = gate.limit;
-    elementwise["worst"]["name"] = text_or_null(gate.worst_name);
-    elementwise["worst"]["error"] = number_or_null(gate.worst_error);
-    elementwise["median"] = number_or_null(gate.median);
+  if (const auto& gate = verdict.elementwise) {
+    to.begin("elementwise", '{');
+    to.flag("pass", gate->pass);
+    to.number("limit", gate->limit);
+    to.begin("worst", '{');
+    to.text("name", gate->worst_name);
+    to.number("error", gate->worst_error);
+    to.end();
+    to.number("median", gate->median);
+    to.end();
+  } else {
+    to.raw("elementwise", "null");
   }
-  to["backward"] = std::move(backward);
-  to["elementwise"] = std::move(elementwise);
-  Json& reasons = to["reasons"] = Json::array();
-  for (const std::string& reason : verdict.reasons) reasons.push_back(reason);
+  to.begin("reasons", '[');
+  for (const std::string& reason : verdict.reasons) to.item(json_quoted(reason));
+  to.end();
 }
 
 Verdict read_verdict(const JsonField& from) {
@@ -94,18 +102,25 @@ std::string describe(const Verdict& verdict, std::string_view title) {
 }  // namespace
 
 std::string json_text(const GateResult& result) {
-  Json json;
-  json["schema"] = kSchema;
   const GateSubject& subject = result.subject;
-  json["workload"] = text_or_null(subject.workload);
-  json["config"] = text_or_null(subject.config);
-  json["phase"] = text_or_null(subject.phase);
-  json["contract"] = text_or_null(subject.contract);
-  json["gpu"] = text_or_null(subject.gpu);
-  put_verdict(json, result.candidate);
-  json["baseline"] = nullptr;
-  if (result.baseline) put_verdict(json["baseline"], *result.baseline);
-  return text_of(json);
+  JsonWriter json;
+  json.begin('{');
+  json.count("schema", kSchema);
+  json.text("workload", subject.workload);
+  json.text("config", subject.config);
+  json.text("phase", subject.phase);
+  json.text("contract", subject.contract);
+  json.text("gpu", subject.gpu);
+  write_verdict(json, result.candidate);
+  if (result.baseline) {
+    json.begin("baseline", '{');
+    write_verdict(json, *result.baseline);
+    json.end();
+  } else {
+    json.raw("baseline", "null");
+  }
+  json.end();
+  return json.take();
 }
 
 GateResult read_gate(const JsonField& document) {

@@ -4,9 +4,9 @@
 #include <array>
 
 #include "base/format.h"
-#include "bench/json.h"
 #include "bench/page.h"
 #include "bench/statistics.h"
+#include "io/json_writer.h"
 
 namespace aeshna::bench {
 namespace {
@@ -223,39 +223,58 @@ void add_portability(Page& page, const std::vector<Section>& sections, const std
   }
 }
 
-Json summary_cell(const Section& section, const CellId& id, const Comparison& cell) {
+void write_summary(JsonWriter& json, const Section& section, const CellId& id, const Comparison& cell) {
   const Series own = cell.ours.value_or(Series());
   const Verdict verdict = own.verdict.value_or(Verdict());
+  const ElementwiseGate elementwise = verdict.elementwise.value_or(ElementwiseGate());
   const auto* opponent = cell.opponent();
   const auto revision = section.facts.find("revision");
-  const auto pass = [](const auto& gate) { return gate ? Json(gate->pass) : Json(); };
-  Json json;
-  json["workload"] = id.workload;
-  json["phase"] = kPhases[id.phase];
-  json["contract"] = kContracts[id.contract];
-  json["ours_ms"] = number_or_null(own.median_ms());
-  json["pytorch_ms"] = number_or_null(cell.pytorch_ms());
-  json["pytorch_mode"] = text_or_null(opponent != nullptr ? opponent->first : "");
-  json["ratio"] = number_or_null(cell.ratio());
-  json["forward_gate"] = own.verdict ? Json(verdict.forward.pass) : Json();
-  json["backward_gate"] = pass(verdict.backward);
-  json["elementwise_gate"] = pass(verdict.elementwise);
-  Json worst;
-  if (verdict.elementwise && !verdict.elementwise->worst_name.empty()) {
-    worst["name"] = verdict.elementwise->worst_name;
-    worst["error"] = number_or_null(verdict.elementwise->worst_error);
+  const auto pass = [](bool exists, const auto& gate) { return exists ? std::optional(gate->pass) : std::nullopt; };
+  json.text("workload", id.workload);
+  json.text("phase", kPhases[id.phase]);
+  json.text("contract", kContracts[id.contract]);
+  json.number("ours_ms", own.median_ms());
+  json.number("pytorch_ms", cell.pytorch_ms());
+  json.text("pytorch_mode", opponent != nullptr ? opponent->first : "");
+  json.number("ratio", cell.ratio());
+  json.flag("forward_gate", pass(own.verdict.has_value(), &verdict.forward));
+  json.flag("backward_gate", pass(verdict.backward.has_value(), verdict.backward));
+  json.flag("elementwise_gate", pass(verdict.elementwise.has_value(), verdict.elementwise));
+  if (elementwise.worst_name.empty()) {
+    json.raw("worst_gradient", "null");
+  } else {
+    json.begin("worst_gradient", '{');
+    json.text("name", elementwise.worst_name);
+    json.number("error", elementwise.worst_error);
+    json.end();
   }
-  json["worst_gradient"] = std::move(worst);
-  json["plan_physical_bytes"] = count_or_null(own.memory.plan_physical);
-  json["plan_logical_bytes"] = count_or_null(own.memory.plan_logical);
-  json["pytorch_peak_bytes"] =
-      count_or_null(opponent != nullptr ? opponent->second.memory.peak_allocated : std::nullopt);
-  json["compile_cold_s"] = number_or_null(section.compile_seconds(id, "aeshna", true));
-  json["compile_warm_s"] = number_or_null(section.compile_seconds(id, "aeshna", false));
-  json["dispatches"] = count_or_null(own.dispatches);
-  json["barriers"] = count_or_null(own.barriers);
-  json["revision"] = text_or_null(revision == section.facts.end() ? "" : revision->second[0]);
-  return json;
+  json.count("plan_physical_bytes", own.memory.plan_physical);
+  json.count("plan_logical_bytes", own.memory.plan_logical);
+  json.count("pytorch_peak_bytes", opponent != nullptr ? opponent->second.memory.peak_allocated : std::nullopt);
+  json.number("compile_cold_s", section.compile_seconds(id, "aeshna", true));
+  json.number("compile_warm_s", section.compile_seconds(id, "aeshna", false));
+  json.count("dispatches", own.dispatches);
+  json.count("barriers", own.barriers);
+  json.text("revision", revision == section.facts.end() ? "" : revision->second[0]);
+}
+
+/// A list of cells, section by section.
+std::string summary(const std::vector<Section>& sections) {
+  JsonWriter json;
+  json.begin('[');
+  for (const Section& section : sections) {
+    for (const auto& [id, cell] : section.cells) {
+      json.begin('{');
+      write_summary(json, section, id, cell);
+      if (sections.size() > 1) {
+        json.text("gpu", section.gpu);
+        json.text("config", section.config);
+      }
+      json.end();
+    }
+  }
+  json.end();
+  return json.take();
 }
 
 }  // namespace
@@ -281,19 +300,7 @@ Report make_report(const std::vector<Section>& sections) {
   for (const char* config : {"full", "small"}) add_portability(page, sections, config);
   report.markdown = page.markdown();
   report.html = page.html();
-
-  Json summary = Json::array();
-  for (const Section& section : sections) {
-    for (const auto& [id, cell] : section.cells) {
-      Json json = summary_cell(section, id, cell);
-      if (sections.size() > 1) {
-        json["gpu"] = section.gpu;
-        json["config"] = section.config;
-      }
-      summary.push_back(std::move(json));
-    }
-  }
-  report.summary = text_of(summary);
+  report.summary = summary(sections);
   return report;
 }
 

@@ -1,4 +1,4 @@
-// aeshna bench: the five workloads, measured, judged and compared (docs/benchmark.md).
+// aeshna bench: the five workloads (docs/benchmark.md); here its subcommands that need no device, gate and report.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -12,7 +12,7 @@
 #include "bench/documents.h"
 #include "bench/gate.h"
 #include "bench/report.h"
-#include "cli/command.h"
+#include "cli/bench.h"
 
 namespace aeshna::cli {
 namespace {
@@ -86,9 +86,11 @@ void add_report(CLI::App& bench, Action& action) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, const Globals&, Action& action) {
+void add_bench(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure the five workloads and compare them with PyTorch");
   bench->require_subcommand(1);
+  add_bench_data(*bench, action);
+  add_bench_run(*bench, globals, action);
   add_gate(*bench, action);
   add_report(*bench, action);
 }
