@@ -107,7 +107,6 @@ std::string Page::html() const {
                           block.svg, xml_escaped(block.text));
         break;
       case Kind::List:
-        if (block.lines.empty()) break;
         text += "<ul>\n";
         for (const std::string& item : block.lines) text += formatted("<li>{}</li>\n", xml_escaped(item));
         text += "</ul>\n";

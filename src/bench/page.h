@@ -20,7 +20,9 @@ class Page {
   void table(std::vector<std::string> rows, int labels) {
     blocks_.push_back({Kind::Table, labels, {}, std::move(rows), {}});
   }
-  void list(std::vector<std::string> items) { blocks_.push_back({Kind::List, 0, {}, std::move(items), {}}); }
+  void list(std::vector<std::string> items) {
+    if (!items.empty()) blocks_.push_back({Kind::List, 0, {}, std::move(items), {}});
+  }
   /// HTML holds the picture, Markdown its file.
   void figure(std::string svg, std::string file, std::string caption) {
     blocks_.push_back({Kind::Figure, 0, std::move(caption), {std::move(file)}, std::move(svg)});

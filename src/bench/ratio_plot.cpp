@@ -10,8 +10,9 @@
 namespace aeshna::bench {
 namespace {
 
-constexpr double kWidth = 860, kLeft = 170, kRight = 700, kRow = 22, kHead = 64, kFoot = 46, kLegend = 34;
+constexpr double kWidth = 900, kLeft = 170, kRight = 700, kRow = 22, kHead = 64, kFoot = 46, kLegend = 34;
 constexpr std::array<std::string_view, 2> kColours = {"#0b5cad", "#b3541e"};  // of the contracts
+constexpr std::array<double, 2> kColumns = {kWidth - 110, kWidth - 8};        // where their numbers end
 
 struct Row {
   std::string workload;
@@ -84,8 +85,10 @@ class Figure {
     text(kLeft, top + 20, "start", section_title(section), " font-size=\"16\" font-weight=\"600\"");
     text(x(1) - 10, top + 44, "end", "\u2190 Aeshna faster", " fill=\"#1a6b34\"");
     text(x(1) + 10, top + 44, "start", "PyTorch faster \u2192", " fill=\"#8a2d2d\"");
-    text(kWidth - 80, top + 44, "end", "strict", formatted(" fill=\"{}\"", kColours[0]));
-    text(kWidth - 6, top + 44, "end", "accelerated", formatted(" fill=\"{}\"", kColours[1]));
+    for (std::size_t contract = 0; contract < 2; ++contract) {
+      text(kColumns[contract], top + 44, "end", kContracts[contract], formatted(" fill=\"{}\"", kColours[contract]));
+      mark(kColumns[contract] - 5, top + 22, contract);
+    }
     for (double power = -half_; power <= half_; ++power) {
       const double ratio = std::exp2(power);
       if (power == 0) {
@@ -107,7 +110,7 @@ class Figure {
       text(kLeft - 10, y + 4, "end", kPhases[row.phase]);
       for (std::size_t contract = 0; contract < 2; ++contract) {
         const std::optional<double> ratio = row.ratios[contract];
-        text(contract == 0 ? kWidth - 80 : kWidth - 6, y + 4, "end", ratio ? formatted("{:.2f}", *ratio) : "\u2013",
+        text(kColumns[contract], y + 4, "end", ratio ? formatted("{:.2f}", *ratio) : "\u2013",
              ratio && *ratio < 1 ? " font-weight=\"700\"" : "");
         if (!ratio) continue;
         const double at = y + (contract == 0 ? -4 : 4);

@@ -93,7 +93,8 @@ void add_compile(Page& page, const Section& section, const Cells& cells) {
 
 void add_memory(Page& page, const Cells& cells) {
   std::vector<std::string> rows = {
-      "workload\tphase\tAeshna: plan, logical\tplan, physical\tdevice\tPyTorch: peak allocated\tpeak reserved\tdevice"};
+      "workload\tphase\tAeshna: plan, logical\tplan, physical\tdevice\tPyTorch: peak allocated\tpeak reserved\tdevice\t"
+      "Aeshna: dispatches\tbarrier groups"};
   for (const auto& [id, cell] : cells) {
     const auto* opponent = cell->opponent();
     const MemoryUse own = cell->ours ? cell->ours->memory : MemoryUse();
@@ -102,9 +103,12 @@ void add_memory(Page& page, const Cells& cells) {
     for (const auto& bytes :
          {own.plan_logical, own.plan_physical, own.device, other.peak_allocated, other.peak_reserved, other.device})
       row += kNext + (bytes ? formatted("{:.1f}", static_cast<double>(*bytes) / (1 << 20)) : kNothing);
+    for (const auto& count :
+         {cell->ours ? cell->ours->dispatches : std::nullopt, cell->ours ? cell->ours->barriers : std::nullopt})
+      row += kNext + (count ? std::to_string(*count) : kNothing);
     rows.push_back(std::move(row));
   }
-  page.heading(4, "Memory, MiB");
+  page.heading(4, "Memory, MiB, and what a step launches");
   page.table(std::move(rows), 2);
 }
 
