@@ -48,3 +48,9 @@ if(NOT MSVC)  # for people who look at a profile: small, rather than fast
   set_source_files_properties("${PROJECT_SOURCE_DIR}/src/runtime/profile.cpp" "${PROJECT_SOURCE_DIR}/src/runtime/profile_rows.cpp"
                               PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
 endif()
+
+# src/bench: what `aeshna bench` does, for the program and the tests; no part of the library.
+file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/bench/*.cpp")
+add_library(aeshna_bench STATIC EXCLUDE_FROM_ALL ${bench_sources})
+target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohmann_json PUBLIC aeshna)
+aeshna_small_code(aeshna_bench)

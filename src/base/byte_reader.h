@@ -41,5 +41,6 @@ enum class Durable : bool { No, Yes };  ///< No: not flushed to disk; for caches
 /// included) the old file is untouched, the temporary one is removed, and Error(Io) names path and reason.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
                        Durable durable = Durable::Yes);
+void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace aeshna

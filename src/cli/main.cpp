@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   add_check(app, globals, action);
   add_profile(app, globals, action);
   add_ops(app, globals, action);
+  add_bench(app, globals, action);
 
   try {
     app.parse(argc, argv);

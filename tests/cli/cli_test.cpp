@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "support/run_program.h"
 #include "support/temp_dir.h"
 #include "support/test_device.h"
 
@@ -24,52 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status = -1;
-  std::string out, err;
-};
+using Result = test::ProgramResult;
 
-/// Runs `aeshna ARGUMENTS...` in `folder`. When `stop_at` appears on stdout, SIGINT is sent.
+/// Runs `aeshna ARGUMENTS...`.
 Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp_directory_path(),
            const std::string& stop_at = "", const fs::path& program = AESHNA_CLI) {
-  const test::TempDir dir;
-  int pipe_ends[2];
-  EXPECT_EQ(::pipe(pipe_ends), 0);
-  const fs::path errors = dir / "stderr";
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::dup2(pipe_ends[1], STDOUT_FILENO);
-    ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
-    if (std::freopen(errors.c_str(), "w", stderr) == nullptr || ::chdir(folder.c_str()) != 0) ::_exit(126);
-    std::string name = program.filename().string();
-    std::vector<char*> argv = {name.data()};
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    ::execv(program.c_str(), argv.data());
-    ::_exit(127);
-  }
-  ::close(pipe_ends[1]);
-  Result result;
-  bool sent = stop_at.empty();
-  char block[4096];
-  for (ssize_t count; (count = ::read(pipe_ends[0], block, sizeof block)) > 0;) {
-    result.out.append(block, static_cast<std::size_t>(count));
-    if (!sent && result.out.find(stop_at) != std::string::npos) {
-      ::kill(pid, SIGINT);
-      sent = true;
-    }
-  }
-  ::close(pipe_ends[0]);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  result.err = test::read_text(errors);
-  return result;
+  return test::run_program(std::move(arguments), folder, stop_at, program);
 }
-
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "expected '" << (part) << "' in:\n" << (text)
 
 TEST(Cli, HelpAndVersion) {
   const Result help = run({"--help"});
@@ -287,13 +249,13 @@ TEST(Cli, OpsWithMeasuredErrors) {
   };
   expect_refused("{", "not JSON");
   expect_refused(R"([])", "not what the tests write: 'device' is missing");
-  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number");
+  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number, not an object");
   expect_refused(R"({"device": "B", "ops": {}})", "not what the tests write: 'kernels' is missing");
   expect_refused(R"({"device": "B", "ops": {"abs": {"cases": "3"}}})",
-                 "not what the tests write: 'ops.abs.cases' is string");
+                 "not what the tests write: 'ops.abs.cases' is string, not a whole number");
   expect_refused(
       R"({"device": "B", "ops": {}, "kernels": {"scan": {"x": {"alone": {"comparisons": 1, "worst": null}}}}})",
-      "not what the tests write: 'kernels.scan.x.alone.worst' is null");
+      "not what the tests write: 'kernels.scan.x.alone.worst' is null, not a number");
 }
 
 TEST(Cli, OpsDocumentIsUpToDate) {
