@@ -206,8 +206,12 @@ def times(samples):
 
 def measure(step, device, warmups, count):
     """Times and memory; the first call and what it sets up are over."""
-    for _ in range(warmups):
+    begin, made = time.perf_counter(), 0
+    # A GPU that had nothing to do has lowered its clocks: warm-ups take half a second at least, if there are to be any.
+    while warmups and (made < warmups or time.perf_counter() - begin < 0.5):
         step()  # the result is dropped at once: two sets of gradients would count twice
+        synchronize(device)
+        made += 1
     samples = []
     gc.disable()
     try:
@@ -219,7 +223,7 @@ def measure(step, device, warmups, count):
             samples.append((time.perf_counter() - start) * 1e3)
     finally:
         gc.enable()
-    return {"warmups": warmups, **times(samples), "memory": memory(device)}
+    return {"warmups": made, **times(samples), "memory": memory(device)}
 
 
 def norm(tensor):

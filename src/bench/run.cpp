@@ -160,18 +160,30 @@ std::uint64_t write_dispatches(JsonWriter& json, const Plan& plan) {
   return total;
 }
 
-/// Of a series of steps: each begins and ends with an idle device.
-std::vector<double> measure(Session& session, const RunOptions& options, const std::string& what) {
-  std::vector<double> samples;
-  for (int i = -options.warmups; i < options.samples; ++i) {
-    if (i >= 0) options.progress(formatted("{}: sample {} of {}", what, i + 1, options.samples));
+struct Series {
+  int warmups = 0;
+  std::vector<double> samples_ms;
+};
+
+/// Of a series of steps: each begins and ends with an idle device. A GPU that had nothing to do has lowered its clocks: warm-ups
+/// take half a second at least, if there are to be any.
+Series measure(Session& session, const RunOptions& options, const std::string& what) {
+  constexpr double kWarmUpMs = 500;
+  const auto step_ms = [&] {
     const auto start = std::chrono::steady_clock::now();
     session.step();
     session.wait();
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    if (i >= 0) samples.push_back(time.count());
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  Series series;
+  if (options.warmups > 0) {
+    for (double spent = 0; series.warmups < options.warmups || spent < kWarmUpMs; ++series.warmups) spent += step_ms();
   }
-  return samples;
+  for (int i = 0; i < options.samples; ++i) {
+    options.progress(formatted("{}: sample {} of {}", what, i + 1, options.samples));
+    series.samples_ms.push_back(step_ms());
+  }
+  return series;
 }
 
 /// One process of a workload.
@@ -285,22 +297,23 @@ class Run {
     Session session = compile_phase(weights, contract, phase);
     compilation.add(models::phase_name(phase), session);
     set_inputs(session, values_);
-    const std::vector<double> samples = measure(session, options_, label(contract, phase));
+    const Series series = measure(session, options_, label(contract, phase));
     options_.progress(label(contract, phase) + ": reading results");
-    write_samples(cell, samples, options_.warmups);
+    write_samples(cell, series.samples_ms, series.warmups);
     write_memory(cell, session);
     const std::uint64_t dispatches = write_dispatches(cell, session.impl().plan);
     const std::optional<double> loss =
         phase == Phase::Train ? std::optional<double>(session.read_scalar("loss")) : std::nullopt;
     cell.number("loss", loss);
     write_results(session, contract, phase, loss, cell);
-    result_.table.push_back({std::string(models::phase_name(phase)), contract_name(contract),
-                             formatted("{:.3f}", quantile(samples, 0.5)),
-                             formatted("{:.3f} to {:.3f}", quantile(samples, 0.25), quantile(samples, 0.75)),
-                             formatted("{:.2f}", compilation.last()),
-                             formatted("{:.1f}", static_cast<double>(physical_bytes(session.memory())) / (1 << 20)),
-                             std::to_string(dispatches), std::to_string(session.impl().plan.barrier_groups),
-                             loss ? formatted("{:.6g}", *loss) : "-"});
+    result_.table.push_back(
+        {std::string(models::phase_name(phase)), contract_name(contract),
+         formatted("{:.3f}", quantile(series.samples_ms, 0.5)),
+         formatted("{:.3f} to {:.3f}", quantile(series.samples_ms, 0.25), quantile(series.samples_ms, 0.75)),
+         formatted("{:.2f}", compilation.last()),
+         formatted("{:.1f}", static_cast<double>(physical_bytes(session.memory())) / (1 << 20)),
+         std::to_string(dispatches), std::to_string(session.impl().plan.barrier_groups),
+         loss ? formatted("{:.6g}", *loss) : "-"});
   }
 
   /// Output and gradients: what they amount to, and a file of them.

@@ -21,7 +21,8 @@ struct RunOptions {
   std::optional<std::filesystem::path> tensors = {};  ///< folder for outputs and gradients
   std::uint64_t process = 1;
   Cache cache = Cache::Warm;
-  int warmups = 5, samples = 20;
+  int warmups = 5;  ///< at least, and for half a second; 0: none
+  int samples = 20;
   DeviceRequest device = {};
   Revision revision = {};
   std::function<void(const std::string&)> progress = [](const std::string&) {};

@@ -136,7 +136,10 @@ void add_bench_run(CLI::App& bench, const Globals& globals, Action& action) {
       ->check(CLI::IsMember({"cold", "warm"}))
       ->capture_default_str();
   command->add_option("--samples", a->samples, "Kept, of each phase")->check(positive)->capture_default_str();
-  command->add_option("--warmups", a->warmups, "Not kept, before them")->check(count)->capture_default_str();
+  command
+      ->add_option("--warmups", a->warmups, "Steps before them, at least; they take half a second at least (0: none)")
+      ->check(count)
+      ->capture_default_str();
   command->callback([&globals, &action, a] { action = [&globals, a] { return run(*a, globals); }; });
 }
 

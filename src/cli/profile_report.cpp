@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "cli/text.h"
+#include "io/json_writer.h"
 
 namespace aeshna::cli {
 namespace {
@@ -18,21 +19,14 @@ const char* segment_name(Segment segment) {
 
 // ---- JSON
 
-/// The shortest text that reads back as the same number.
-std::string number(double value) {
-  if (!std::isfinite(value)) return "null";
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 class JsonObject {
  public:
-  void text(std::string_view key, std::string_view value) { raw(key, json_string(value)); }
-  void num(std::string_view key, double value) { raw(key, number(value)); }
+  void text(std::string_view key, std::string_view value) { raw(key, json_quoted(value)); }
+  void num(std::string_view key, double value) { raw(key, json_number(value)); }
   void count(std::string_view key, std::uint64_t value) { raw(key, std::to_string(value)); }
   void raw(std::string_view key, std::string_view value) {
     text_ += text_.empty() ? "{" : ", ";
-    (text_ += json_string(key)) += ": ";
+    (text_ += json_quoted(key)) += ": ";
     text_ += value;
   }
   std::string done() const { return text_.empty() ? "{}" : text_ + "}"; }
@@ -243,7 +237,7 @@ std::string summary(const Profile& profile, const ProfileSubject& subject) {
 
 std::string metadata_event(const char* what, int track, std::string_view name) {
   return formatted(R"({{"name": "{}", "ph": "M", "pid": 1, "tid": {}, "args": {{"name": {}}}}})", what, track,
-                   json_string(name));
+                   json_quoted(name));
 }
 
 }  // namespace
@@ -257,11 +251,12 @@ std::string profile_text(const Profile& profile, const ProfileSubject& subject, 
 std::string profile_json(const Profile& profile, const ProfileSubject& subject) {
   JsonObject json;
   json.count("schema", 1);
+  json.text("kind", "profile");
   json.text("workload", subject.name);
   json.text("phase", subject.phase);
   json.text("contract", subject.contract);
   json.text("device", subject.device);
-  json.raw("wall_ms", json_array(profile.wall_ms, number));
+  json.raw("wall_ms", json_array(profile.wall_ms, json_number));
   json.num("wall_median_ms", profile.wall_median_ms);
   json.num("device_ms", profile.device_ms);
   json.num("sum_ms", profile.sum_us() * 1e-3);
