@@ -1,19 +1,18 @@
 // aeshna profile: where the time of a workload's step goes, dispatch by dispatch.
 #include <cstdio>
-#include <functional>
+#include <filesystem>
 #include <optional>
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "bench/workload_values.h"
 #include "cli/command.h"
 #include "cli/profile_report.h"
 #include "cli/text.h"
-#include "gpu/select_device.h"
-#include "io/safetensors.h"
+#include "gpu/device.h"
 #include "ir/leaf.h"
 #include "nn/models/workloads.h"
-#include "runtime/store.h"
 
 namespace aeshna::cli {
 namespace {
@@ -28,23 +27,6 @@ struct ProfileArguments {
   std::uint32_t repeat = 5;
 };
 
-/// Values by name: of parameters, and of inputs as "input/NAME"; nullopt where there is none.
-using Values = std::function<std::optional<Literal>(const std::string& name)>;
-
-Values values_of_file(const std::string& path) {
-  const auto file = std::make_shared<SafetensorsFile>(path);
-  return
-      [file](const std::string& name) { return file->find(name) ? std::optional(file->literal(name)) : std::nullopt; };
-}
-
-Values values_of_workload(const Workload& workload) {
-  const auto all = std::make_shared<std::map<std::string, Literal>>(models::workload_data(workload, 1));
-  return [all](const std::string& name) {
-    const auto found = all->find(name);
-    return found == all->end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
 /// For graphs that come without values: floats in [-1, 1), other numbers 0, which are indices into anything.
 Literal any_values(const TensorType& type) {
   std::vector<double> values(static_cast<std::size_t>(type.shape.elements()));
@@ -55,38 +37,10 @@ Literal any_values(const TensorType& type) {
   return Literal::from_doubles(type, values);
 }
 
-/// The first elements of what may be the input of a larger batch (docs/benchmark.md, "Workloads").
-Literal first_elements(const Literal& value, const TensorType& type, const std::string& name) {
-  if (value.type().dtype != type.dtype || value.type().bytes() < type.bytes())
-    fail(ErrorCode::ShapeMismatch, "input '{}' is {}, the data have {}", name, type.to_string(),
-         value.type().to_string());
-  const std::span<const std::byte> bytes = value.bytes().first(static_cast<std::size_t>(type.bytes()));
-  return Literal(type, {bytes.begin(), bytes.end()});
-}
-
-void set_inputs(Session& session, const Graph& graph, const Values& values) {
-  for (const Node& node : graph.nodes()) {
-    if (!is_input(node)) continue;
-    const TensorType& type = node.results[0];
-    const std::optional<Literal> value = values ? values("input/" + node.name) : any_values(type);
-    if (!value) fail(ErrorCode::NotFound, "the data have no input '{}' {}", node.name, type.to_string());
-    session.set(node.name, first_elements(*value, type, node.name));
+void set_any_inputs(Session& session) {
+  for (const Node& node : session.graph().nodes()) {
+    if (is_input(node)) session.set(node.name, any_values(node.results[0]));
   }
-}
-
-/// The parameters that have values; a session draws the others.
-void set_parameters(const Weights& weights, const Graph& graph, const Values& values) {
-  std::vector<Weights::Impl::NewTensor> tensors;
-  for (const Node& node : graph.nodes()) {
-    std::optional<Literal> value;
-    if (values && is_parameter(node)) value = values(node.name);
-    if (!value) continue;
-    if (value->type() != node.results[0])
-      fail(ErrorCode::ShapeMismatch, "parameter '{}' is {}, the data have {}", node.name, node.results[0].to_string(),
-           value->type().to_string());
-    tensors.push_back({.name = node.name, .parameter = true, .type = value->type(), .value = std::move(value)});
-  }
-  weights.impl().create(tensors);
 }
 
 void read_graph(const std::string& path, Graph& graph) {
@@ -107,6 +61,8 @@ void write_text(const std::string& path, const std::string& text) {
 const Workload* build_graph(const ProfileArguments& arguments, Graph& graph) {
   if (arguments.workload.empty() == arguments.graph.empty())
     fail(ErrorCode::InvalidArgument, "profile takes a workload or --graph FILE");
+  if (!arguments.graph.empty() && !arguments.data.empty())
+    fail(ErrorCode::InvalidArgument, "--data are a workload's; a graph's weights and inputs are made up");
   if (!arguments.graph.empty()) {
     read_graph(arguments.graph, graph);
     return nullptr;
@@ -128,19 +84,23 @@ int profile_command(const ProfileArguments& arguments, const Globals& globals) {
     fail(ErrorCode::Unsupported, "[profile] device {} has no timestamps", device.info().name);
 
   progress.show("weights and inputs");
-  Values values = !arguments.data.empty() ? values_of_file(arguments.data)
-                  : workload              ? values_of_workload(*workload)
-                                          : Values();
+  std::optional<bench::WorkloadValues> values;
+  if (workload && arguments.data.empty()) values.emplace(*workload, 1);
+  if (workload && !arguments.data.empty()) values.emplace(*workload, std::filesystem::path(arguments.data));
   const Weights weights(device, 1);
-  set_parameters(weights, graph, values);
+  if (values) bench::add_parameters(weights, graph, *values);
   progress.show("compiling");
   CompileOptions options;
   if (arguments.contract == "accelerated") options.contract = Contract::Accelerated;
   if (arguments.phase == "train") options.mode = Mode::Training;
   options.update = false;
   Session session = compile(graph, weights, options);
-  set_inputs(session, graph, values);
-  values = nullptr;
+  if (values) {
+    bench::set_inputs(session, *values);
+    values.reset();
+  } else {
+    set_any_inputs(session);
+  }
   progress.show("profiling");
   const Profile result = profile(session, {.repeats = arguments.repeat});
   progress.clear();

@@ -142,6 +142,9 @@ TEST(Cli, ProfileNeedsTimestampsAndSomethingToProfile) {
   const Result nothing = run({"profile", "--device", "null"});
   EXPECT_EQ(nothing.status, 1);
   EXPECT_HAS(nothing.err, "a workload or --graph FILE");
+  const Result mixed = run({"profile", "--graph", "x.txt", "--data", "x.safetensors", "--device", "null"});
+  EXPECT_EQ(mixed.status, 1);
+  EXPECT_HAS(mixed.err, "--data are a workload's");
   const Result unknown = run({"profile", "smollm3", "--device", "null"});
   EXPECT_EQ(unknown.status, 1);
   EXPECT_HAS(unknown.err, "smollm2");
