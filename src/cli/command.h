@@ -33,6 +33,7 @@ void add_info(CLI::App& app, const Globals& globals, Action& action);
 void add_train(CLI::App& app, const Globals& globals, Action& action);
 void add_dump(CLI::App& app, const Globals& globals, Action& action);
 void add_check(CLI::App& app, const Globals& globals, Action& action);
+void add_run(CLI::App& app, const Globals& globals, Action& action);
 void add_ops(CLI::App& app, const Globals& globals, Action& action);
 
 }  // namespace aeshna::cli

@@ -232,6 +232,7 @@ class Importer final : public Target {
       Symbol s{.type = {dtype, *shape}, .bits = info.element.bits, .inputs = {info.name}};
       if (on_device(dtype)) s.value = graph.input(info.name, *shape, dtype);
       outcome_.model.inputs.push_back(info.name);
+      if (info.element.bits == 4) outcome_.model.ranges[info.name] = dtype == DType::i8 ? std::pair(-8.0, 7.0) : std::pair(0.0, 15.0);
       declare(scope, info.name, symbol(std::move(s)));
     }
     const auto check = [&](const auto& given, const char* what) {
