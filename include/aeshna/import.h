@@ -34,12 +34,13 @@ struct UnsupportedNode {
 };
 
 struct ImportedModel {
-  std::shared_ptr<Graph> graph;            ///< inputs and outputs are named as in the file
-  std::map<std::string, Literal> weights;  ///< of the graph's parameters, by name
+  std::shared_ptr<Graph> graph;              ///< inputs and outputs are named as in the file
+  std::map<std::string, Literal> weights;    ///< of the graph's parameters, by name
   std::vector<std::string> inputs, outputs;  ///< in the order of the file, without those that were bound
-  std::map<std::string, std::pair<double, double>> ranges;  ///< lowest and highest value of inputs of 4-bit integers, kept in 8 bits
+  std::map<std::string, std::pair<double, double>>
+      ranges;  ///< lowest and highest value of inputs of 4-bit integers, kept in 8 bits
   std::string producer;
-  std::int64_t opset = 0;                  ///< of the default domain
+  std::int64_t opset = 0;                   ///< of the default domain
   std::map<std::string, std::int64_t> ops;  ///< how often each op is used, subgraphs and functions included
 };
 

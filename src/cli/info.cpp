@@ -98,9 +98,9 @@ std::string describe_onnx(const std::filesystem::path& path, const ImportOptions
   std::vector<std::vector<std::string>> values = {{"kind", "name", "type"}};
   for (const OnnxInfo::Tensor& t : info.inputs) values.push_back({"input", t.name, t.type});
   for (const OnnxInfo::Tensor& t : info.outputs) values.push_back({"output", t.name, t.type});
-  std::string text = formatted("{}: ONNX, IR version {}, opset {}{}{}, {} weights of {} elements\n\n{}\nops\n", path.string(), info.ir_version,
-                               info.opset, info.producer.empty() ? "" : ", by ", info.producer, info.weights,
-                               format_count(info.weight_elements), format_table(values));
+  std::string text = formatted("{}: ONNX, IR version {}, opset {}{}{}, {} weights of {} elements\n\n{}\nops\n",
+                               path.string(), info.ir_version, info.opset, info.producer.empty() ? "" : ", by ",
+                               info.producer, info.weights, format_count(info.weight_elements), format_table(values));
   for (const auto& [name, count] : info.ops) text += formatted("  {:>5} {}\n", count, name);
   if (!info.problem.empty()) return text + "\nto import it\n  " + info.problem + '\n';
   if (info.unsupported.empty()) return text + "\neverything is supported\n";
@@ -121,13 +121,15 @@ std::string describe_file(const std::string& name, const ImportOptions& options)
   if (start.size() > 8 && start.substr(4, 5) == std::string_view("\0\0\0\0{", 5)) return describe_safetensors(path);
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
-  fail(ErrorCode::Unsupported, "{} is {}; safetensors files, text graphs and ONNX models (.onnx) are read", name, foreign_format(start));
+  fail(ErrorCode::Unsupported, "{} is {}; safetensors files, text graphs and ONNX models (.onnx) are read", name,
+       foreign_format(start));
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, const Globals&, Action& action) {
-  CLI::App* command = app.add_subcommand("info", "Show what is in a checkpoint, a safetensors file, a text graph or an ONNX model");
+  CLI::App* command =
+      app.add_subcommand("info", "Show what is in a checkpoint, a safetensors file, a text graph or an ONNX model");
   struct Options : ModelOptions {
     std::string file;
   };

@@ -18,11 +18,13 @@ namespace aeshna::onnx {
 namespace {
 
 constexpr std::int64_t kMinOpset = 6, kMaxOpset = 22;
-constexpr int kMaxNesting = 32;               // of subgraphs and functions
-constexpr std::int64_t kMaxFold = 1 << 20;    // elements that folding one node may make
-constexpr std::int64_t kMaxIterations = 1024; // of a loop that is unrolled
-constexpr std::size_t kMaxNodes = 1 << 20;    // of the graph: functions and loops can multiply
-constexpr double kExact = 9007199254740992.0; // 2^53: integers up to here are exact in a double
+constexpr int kMaxNesting = 32;                // of subgraphs and functions
+constexpr std::int64_t kMaxFold = 1 << 20;     // elements that folding one node may make
+constexpr std::int64_t kMaxIterations = 1024;  // of a loop that is unrolled
+constexpr std::size_t kMaxNodes = 1 << 20;     // that are translated: functions and loops can multiply
+constexpr std::int64_t kMaxFolded =
+    1 << 28;  // elements that folding may make in all; beyond it nodes stay in the graph
+constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact in a double
 
 /// Names of one graph; null: made by a node that is not supported.
 struct Scope {
@@ -60,7 +62,8 @@ void names_in(const Graph& graph, std::unordered_set<std::string>& names) {
 }
 
 /// Nodes that the outputs need, each after what it reads. Error(CorruptFile) for a cycle or a name that is made twice.
-std::vector<const Node*> in_order(std::span<const Node> nodes, std::span<const std::string> outputs, const std::string& file) {
+std::vector<const Node*> in_order(std::span<const Node> nodes, std::span<const std::string> outputs,
+                                  const std::string& file) {
   std::unordered_map<std::string, std::size_t> makers;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     for (const std::string& name : nodes[i].outputs) {
@@ -112,7 +115,8 @@ std::vector<const Node*> in_order(std::span<const Node> nodes, std::span<const s
       }
       const std::size_t next = top.needs[top.next++];
       if (states[next] == State::Open)
-        fail(ErrorCode::CorruptFile, "{}: the graph has a cycle through {} and {}", file, nodes[next].label(), nodes[top.node].label());
+        fail(ErrorCode::CorruptFile, "{}: the graph has a cycle through {} and {}", file, nodes[next].label(),
+             nodes[top.node].label());
       if (states[next] == State::New) open(next);
     }
   }
@@ -150,8 +154,8 @@ class Importer final : public Target {
     if (opset != model_.opsets.end()) {
       outcome_.model.opset = opset->second;
       if (opset->second < kMinOpset || opset->second > kMaxOpset) {
-        fail(ErrorCode::Unsupported, "{}: opset {} of the default domain; {} to {} are supported", model_.file, opset->second, kMinOpset,
-             kMaxOpset);
+        fail(ErrorCode::Unsupported, "{}: opset {} of the default domain; {} to {} are supported", model_.file,
+             opset->second, kMinOpset, kMaxOpset);
       }
     }
     outcome_.model.producer = model_.producer;
@@ -176,7 +180,8 @@ class Importer final : public Target {
     }
     std::string name = s.weight;
     for (int n = 2; graph.leaf(name).has_value(); ++n) name = formatted("{}.{}", s.weight, n);
-    s.value = graph.parameter(name, s.type.shape, {.init = Init::zeros(), .dtype = s.type.dtype, .trainable = options_.trainable});
+    s.value = graph.parameter(name, s.type.shape,
+                              {.init = Init::zeros(), .dtype = s.type.dtype, .trainable = options_.trainable});
     outcome_.model.weights.emplace(name, *s.known);
     return s.value;
   }
@@ -193,7 +198,8 @@ class Importer final : public Target {
   // ---- leaves
 
   void declare(Scope& scope, const std::string& name, Symbol* s) const {
-    if (!scope.names.emplace(name, s).second) fail(ErrorCode::CorruptFile, "{}: the name '{}' is used twice", model_.file, name);
+    if (!scope.names.emplace(name, s).second)
+      fail(ErrorCode::CorruptFile, "{}: the name '{}' is used twice", model_.file, name);
   }
 
   void declare_initializers(const Graph& from, Scope& scope) {
@@ -232,7 +238,8 @@ class Importer final : public Target {
       Symbol s{.type = {dtype, *shape}, .bits = info.element.bits, .inputs = {info.name}};
       if (on_device(dtype)) s.value = graph.input(info.name, *shape, dtype);
       outcome_.model.inputs.push_back(info.name);
-      if (info.element.bits == 4) outcome_.model.ranges[info.name] = dtype == DType::i8 ? std::pair(-8.0, 7.0) : std::pair(0.0, 15.0);
+      if (info.element.bits == 4)
+        outcome_.model.ranges[info.name] = dtype == DType::i8 ? std::pair(-8.0, 7.0) : std::pair(0.0, 15.0);
       declare(scope, info.name, symbol(std::move(s)));
     }
     const auto check = [&](const auto& given, const char* what) {
@@ -248,7 +255,8 @@ class Importer final : public Target {
     if (open.empty()) return;
     std::string list;
     for (const std::string& line : open) list += "\n  " + line;
-    fail(ErrorCode::InvalidArgument, "{}: inputs with open dimensions need a shape (--shape NAME=D,D,...):{}", model_.file, list);
+    fail(ErrorCode::InvalidArgument, "{}: inputs with open dimensions need a shape (--shape NAME=D,D,...):{}",
+         model_.file, list);
   }
 
   std::optional<Shape> input_shape(const ValueInfo& info, std::vector<std::string>& open) const {
@@ -261,8 +269,8 @@ class Importer final : public Target {
         fits = d.value < 0 || d.value == shape[i];
       }
       if (!fits) {
-        fail(ErrorCode::ShapeMismatch, "{}: input '{}' is {}, the shape given {}", model_.file, info.name, info.type_text(),
-             shape.to_string());
+        fail(ErrorCode::ShapeMismatch, "{}: input '{}' is {}, the shape given {}", model_.file, info.name,
+             info.type_text(), shape.to_string());
       }
       return shape;
     }
@@ -275,7 +283,8 @@ class Importer final : public Target {
       return std::nullopt;
     }
     if (dims.size() > Shape::kMaxRank)
-      fail(ErrorCode::Unsupported, "{}: input '{}' has rank {}; the largest is {}", model_.file, info.name, dims.size(), Shape::kMaxRank);
+      fail(ErrorCode::Unsupported, "{}: input '{}' has rank {}; the largest is {}", model_.file, info.name, dims.size(),
+           Shape::kMaxRank);
     return Shape(std::span<const std::int64_t>(dims));
   }
 
@@ -324,9 +333,16 @@ class Importer final : public Target {
     if (depth > kMaxNesting)
       fail(ErrorCode::LimitExceeded, "{}: subgraphs and functions are nested deeper than {}", model_.file, kMaxNesting);
     for (const Node* node : in_order(nodes, outputs, model_.file)) {
-      if (graph.nodes().size() > kMaxNodes) fail(ErrorCode::LimitExceeded, "{}: more than {} nodes", model_.file, kMaxNodes);
+      count(1);
       run_node(*node, scope, opsets, depth);
     }
+  }
+
+  void count(std::size_t nodes) {
+    translated_ += nodes;
+    if (translated_ > kMaxNodes || graph.nodes().size() > kMaxNodes)
+      fail(ErrorCode::LimitExceeded, "{}: more than {} nodes, with functions and loops unfolded", model_.file,
+           kMaxNodes);
   }
 
   void run_node(const Node& node, Scope& scope, const std::map<std::string, std::int64_t>& opsets, int depth) {
@@ -338,7 +354,8 @@ class Importer final : public Target {
       Symbol* s = nullptr;
       if (!name.empty()) {
         const auto [there, found] = scope.find(name);
-        if (!there) fail(ErrorCode::CorruptFile, "{}: {} reads '{}', which nothing makes", model_.file, node.label(), name);
+        if (!there)
+          fail(ErrorCode::CorruptFile, "{}: {} reads '{}', which nothing makes", model_.file, node.label(), name);
         complete = complete && found != nullptr;
         s = found;
       }
@@ -370,7 +387,8 @@ class Importer final : public Target {
   /// Errors and dumps of the graph name the node of the file.
   void name_nodes(const Node& node, std::size_t first, const std::vector<Symbol*>& results) {
     for (std::size_t id = first; id < graph.nodes().size(); ++id) {
-      if (const std::string& file = graph.nodes()[id].line.file; !file.ends_with(".cpp") && !file.ends_with(".h")) continue;  // an inner node's
+      if (const std::string& file = graph.nodes()[id].line.file; !file.ends_with(".cpp") && !file.ends_with(".h"))
+        continue;  // an inner node's
       graph.mutable_node(static_cast<NodeId>(id)).line = SourceLine(node.label(), 0);
     }
     for (std::size_t i = 0; i < results.size() && i < node.outputs.size(); ++i) {
@@ -405,7 +423,8 @@ class Importer final : public Target {
     for (const Symbol* s : inputs) {
       if (s == nullptr) continue;
       depends.insert(s->inputs.begin(), s->inputs.end());
-      fold = fold && s->known && !(options_.trainable && !s->weight.empty() && is_float(s->type.dtype) && s->type.shape.elements() > 1) &&
+      fold = fold && s->known &&
+             !(options_.trainable && !s->weight.empty() && is_float(s->type.dtype) && s->type.shape.elements() > 1) &&
              s->type.shape.elements() <= kMaxFold;
     }
     if (fold) {
@@ -420,8 +439,10 @@ class Importer final : public Target {
         results.push_back(nullptr);
         continue;
       }
-      if (const aeshna::Node& made = graph.node(v.id().node); is_constant(made)) {  // of shapes alone, or Constant itself
-        results.push_back(constant(made.attrs.get<Literal>("value"), node.op == "Constant" ? node.outputs[0] : std::string(), context.result_bits));
+      if (const aeshna::Node& made = graph.node(v.id().node);
+          is_constant(made)) {  // of shapes alone, or Constant itself
+        results.push_back(constant(made.attrs.get<Literal>("value"),
+                                   node.op == "Constant" ? node.outputs[0] : std::string(), context.result_bits));
         continue;
       }
       if (!on_device(v.dtype())) throw Refusal{off_device(v.dtype())};
@@ -439,7 +460,8 @@ class Importer final : public Target {
   }
 
   /// The results of a node whose inputs are known; none if they are too large to keep.
-  std::optional<std::vector<Symbol*>> evaluate(const Op& op, const Node& node, std::span<Symbol* const> inputs, std::int64_t opset) {
+  std::optional<std::vector<Symbol*>> evaluate(const Op& op, const Node& node, std::span<Symbol* const> inputs,
+                                               std::int64_t opset) {
     aeshna::Graph scratch_graph;
     Scratch scratch(scratch_graph);
     Context context(scratch, node, inputs, opset, options_.f64_as_f32);
@@ -450,15 +472,17 @@ class Importer final : public Target {
       for (const TensorType& type : n.results) elements += std::min(type.shape.elements(), 2 * kMaxFold);
       if (elements > 2 * kMaxFold) return std::nullopt;
     }
+    folded_ += elements;
+    if (folded_ > kMaxFolded) return std::nullopt;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (values[i]) scratch_graph.output(std::to_string(i), values[i]);
     }
     InterpreterResult result = interpret(scratch_graph, {}, Rounding::Storage);
     std::vector<Symbol*> results;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      results.push_back(!values[i] ? nullptr
-                                   : constant(literal(result.outputs.at(std::to_string(i))),
-                                              std::string(), context.result_bits));
+      results.push_back(
+          !values[i] ? nullptr
+                     : constant(literal(result.outputs.at(std::to_string(i))), std::string(), context.result_bits));
     }
     check_results(node, results);
     return results;
@@ -510,6 +534,7 @@ class Importer final : public Target {
     std::map<std::string, Attribute> given;
     for (const Attribute& a : function.defaults) given[a.name] = a;
     for (const Attribute& a : node.attributes) given[a.name] = a;
+    count(function.nodes.size());
     std::vector<Node> body = function.nodes;
     for (Node& n : body) {
       substitute(n.attributes, given);
@@ -535,7 +560,9 @@ class Importer final : public Target {
     std::vector<Symbol*> results;
     for (const std::string& name : names) {
       const auto [there, s] = scope.find(name);
-      if (!there) fail(ErrorCode::CorruptFile, "{}: '{}', the result of a subgraph or function, is made by no node", model_.file, name);
+      if (!there)
+        fail(ErrorCode::CorruptFile, "{}: '{}', the result of a subgraph or function, is made by no node", model_.file,
+             name);
       results.push_back(s);
     }
     return results;
@@ -571,7 +598,8 @@ class Importer final : public Target {
   /// What is known of a condition or a count; refuses if nothing is.
   static double known_scalar(const Node& node, std::span<Symbol* const> inputs, std::size_t i, std::string_view what) {
     const Symbol* s = inputs[i];
-    if (!s->known) throw Refusal{formatted("{} ('{}') must be known when the model is loaded", what, node.inputs[i]), i};
+    if (!s->known)
+      throw Refusal{formatted("{} ('{}') must be known when the model is loaded", what, node.inputs[i]), i};
     if (s->type.shape.elements() != 1) throw Refusal{formatted("{} is {}", what, s->type.to_string())};
     return s->known->at(0);
   }
@@ -608,7 +636,8 @@ class Importer final : public Target {
     const double count = bounded ? known_scalar(node, inputs, 0, "its count") : static_cast<double>(kMaxIterations) + 1;
     bool more = !conditional || known_scalar(node, inputs, 1, "its condition") != 0;
     const std::size_t states = inputs.size() > 2 ? inputs.size() - 2 : 0;
-    std::vector<Symbol*> state(inputs.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(inputs.size(), 2)), inputs.end());
+    std::vector<Symbol*> state(inputs.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(inputs.size(), 2)),
+                               inputs.end());
     if (body.outputs.size() < 1 + states) throw Refusal{"its body has too few outputs"};
     std::vector<std::vector<Symbol*>> collected(body.outputs.size() - 1 - states);
     for (std::int64_t i = 0; more && static_cast<double>(i) < count; ++i) {
@@ -633,7 +662,8 @@ class Importer final : public Target {
   static Ints ints_of(const Node& node, std::string_view name, std::size_t count) {
     for (const Attribute& a : node.attributes) {
       if (a.name != name) continue;
-      if (a.ints.size() != count) throw Refusal{formatted("attribute '{}' has {} entries, {} are needed", name, a.ints.size(), count)};
+      if (a.ints.size() != count)
+        throw Refusal{formatted("attribute '{}' has {} entries, {} are needed", name, a.ints.size(), count)};
       return a.ints;
     }
     return Ints(count, 0);
@@ -647,14 +677,16 @@ class Importer final : public Target {
     for (const Attribute& a : node.attributes) {
       if (a.name == "num_scan_inputs") scans = a.i;
     }
-    if (scans < 1 || scans > static_cast<std::int64_t>(inputs.size()) || std::ranges::find(inputs, nullptr) != inputs.end())
+    if (scans < 1 || scans > static_cast<std::int64_t>(inputs.size()) ||
+        std::ranges::find(inputs, nullptr) != inputs.end())
       throw Refusal{"num_scan_inputs does not fit its inputs"};
     const std::size_t states = inputs.size() - static_cast<std::size_t>(scans);
     if (body.outputs.size() < states) throw Refusal{"its body has too few outputs"};
     const std::size_t results_count = body.outputs.size() - states;
     const auto n = static_cast<std::size_t>(scans);
     const Ints in_axes = ints_of(node, "scan_input_axes", n), in_back = ints_of(node, "scan_input_directions", n);
-    const Ints out_axes = ints_of(node, "scan_output_axes", results_count), out_back = ints_of(node, "scan_output_directions", results_count);
+    const Ints out_axes = ints_of(node, "scan_output_axes", results_count),
+               out_back = ints_of(node, "scan_output_directions", results_count);
     std::int64_t length = -1;
     for (std::size_t k = 0; k < n; ++k) {
       const Shape& shape = inputs[states + k]->type.shape;
@@ -693,6 +725,8 @@ class Importer final : public Target {
   Outcome& outcome_;
   std::deque<Symbol> symbols_;
   std::deque<std::vector<Node>> kept_;
+  std::size_t translated_ = 0;
+  std::int64_t folded_ = 0;
 };
 
 void count_nodes(std::span<const Node> nodes, std::map<std::string, std::int64_t>& ops) {
@@ -729,7 +763,8 @@ std::string list_of(const std::vector<UnsupportedNode>& nodes) {
   std::string text;
   for (const UnsupportedNode& n : nodes) {
     text += formatted("\n  {} '{}': {}", n.op, n.name, n.reason);
-    for (std::size_t i = 0; i < n.bind.size(); ++i) text += formatted("{}--bind {}=...", i == 0 ? " (give " : ", ", n.bind[i]);
+    for (std::size_t i = 0; i < n.bind.size(); ++i)
+      text += formatted("{}--bind {}=...", i == 0 ? " (give " : ", ", n.bind[i]);
     if (!n.bind.empty()) text += ')';
   }
   return text;

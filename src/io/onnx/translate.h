@@ -26,9 +26,9 @@ struct Refusal {
 struct Symbol {
   TensorType type;
   std::optional<Literal> known = {};  ///< its value, where it does not depend on the graph's inputs
-  std::string weight = {};       ///< known and a weight: the name of the parameter it becomes
-  Value value = {};              ///< in the imported graph; made of `known` when first asked for
-  int bits = 0;                  ///< 4: a 4-bit type, kept in 8 bits
+  std::string weight = {};            ///< known and a weight: the name of the parameter it becomes
+  Value value = {};                   ///< in the imported graph; made of `known` when first asked for
+  int bits = 0;                       ///< 4: a 4-bit type, kept in 8 bits
   std::set<std::string> inputs = {};  ///< inputs of the graph that it depends on
 };
 
@@ -80,7 +80,7 @@ class Context {
   Ints ints(std::string_view name, Ints fallback = {});
   std::vector<double> numbers(std::string_view name, std::vector<double> fallback = {});
   std::vector<std::string> texts(std::string_view name);
-  const Attribute& attribute(std::string_view name);  ///< any kind; refuses where it is absent
+  const Attribute& attribute(std::string_view name);           ///< any kind; refuses where it is absent
   void ignore(std::string_view name) { read_.emplace(name); }  ///< has no meaning here
   /// The attribute `name` may be there with this value alone.
   void only(std::string_view name, std::int64_t value);
