@@ -21,7 +21,7 @@ constexpr std::int64_t kMinOpset = 6, kMaxOpset = 22;
 constexpr int kMaxNesting = 32;                // of subgraphs and functions
 constexpr std::int64_t kMaxFold = 1 << 20;     // elements that folding one node may make
 constexpr std::int64_t kMaxIterations = 1024;  // of a loop that is unrolled
-constexpr std::size_t kMaxNodes = 1 << 20;     // that are translated: functions and loops can multiply
+constexpr std::size_t kMaxNodes = 1 << 18;     // that are translated: functions and loops can multiply
 constexpr std::int64_t kMaxFolded =
     1 << 28;  // elements that folding may make in all; beyond it nodes stay in the graph
 constexpr double kExact = 9007199254740992.0;  // 2^53: integers up to here are exact in a double
@@ -51,14 +51,21 @@ Literal converted(const Literal& literal, DType dtype) {
   return Literal::from_doubles({dtype, literal.type().shape}, literal.to_doubles());
 }
 
-void names_in(const Graph& graph, std::unordered_set<std::string>& names) {
+/// Names that a subgraph reads from around it.
+std::unordered_set<std::string> free_names(const Graph& graph) {
+  std::unordered_set<std::string> names, own;
+  for (const Tensor& t : graph.initializers) own.insert(t.name);
+  for (const ValueInfo& input : graph.inputs) own.insert(input.name);
   for (const Node& node : graph.nodes) {
+    own.insert(node.outputs.begin(), node.outputs.end());
     names.insert(node.inputs.begin(), node.inputs.end());
     for (const Attribute& a : node.attributes) {
-      if (a.graph) names_in(*a.graph, names);
+      if (a.graph) names.merge(free_names(*a.graph));
     }
   }
   for (const ValueInfo& output : graph.outputs) names.insert(output.name);
+  std::erase_if(names, [&](const std::string& name) { return own.contains(name); });
+  return names;
 }
 
 /// Nodes that the outputs need, each after what it reads. Error(CorruptFile) for a cycle or a name that is made twice.
@@ -80,9 +87,7 @@ std::vector<const Node*> in_order(std::span<const Node> nodes, std::span<const s
     for (const std::string& name : node.inputs) add(name);
     for (const Attribute& a : node.attributes) {
       if (!a.graph) continue;
-      std::unordered_set<std::string> names;
-      names_in(*a.graph, names);
-      for (const std::string& name : names) add(name);
+      for (const std::string& name : free_names(*a.graph)) add(name);
     }
     std::ranges::sort(result);
     return result;
@@ -427,6 +432,7 @@ class Importer final : public Target {
              !(options_.trainable && !s->weight.empty() && is_float(s->type.dtype) && s->type.shape.elements() > 1) &&
              s->type.shape.elements() <= kMaxFold;
     }
+    if (needs_types_only(*op)) return constants(*op, node, inputs, opset->second);
     if (fold) {
       if (auto folded = evaluate(*op, node, inputs, opset->second)) return *folded;
     }
@@ -439,10 +445,8 @@ class Importer final : public Target {
         results.push_back(nullptr);
         continue;
       }
-      if (const aeshna::Node& made = graph.node(v.id().node);
-          is_constant(made)) {  // of shapes alone, or Constant itself
-        results.push_back(constant(made.attrs.get<Literal>("value"),
-                                   node.op == "Constant" ? node.outputs[0] : std::string(), context.result_bits));
+      if (const aeshna::Node& made = graph.node(v.id().node); is_constant(made)) {  // made of shapes alone
+        results.push_back(constant(made.attrs.get<Literal>("value"), {}, context.result_bits));
         continue;
       }
       if (!on_device(v.dtype())) throw Refusal{off_device(v.dtype())};
@@ -457,6 +461,25 @@ class Importer final : public Target {
       if (!node.outputs[i].empty() && (i >= results.size() || results[i] == nullptr))
         throw Refusal{formatted("result {} ('{}') is not supported", i, node.outputs[i])};
     }
+  }
+
+  /// Constant, and what is known of every tensor.
+  static bool needs_types_only(const Op& op) {
+    const std::string_view name = op.name;
+    return name == "Constant" || name == "Shape" || name == "Size";
+  }
+
+  std::vector<Symbol*> constants(const Op& op, const Node& node, std::span<Symbol* const> inputs, std::int64_t opset) {
+    aeshna::Graph scratch_graph;
+    Scratch scratch(scratch_graph);
+    Context context(scratch, node, inputs, opset, options_.f64_as_f32);
+    std::vector<Symbol*> results;
+    for (const Value& v : op.translate(context)) {
+      const std::string weight = node.op == "Constant" && !node.outputs.empty() ? node.outputs[0] : std::string();
+      results.push_back(constant(v.node().attrs.get<Literal>("value"), weight, context.result_bits));
+    }
+    context.refuse_unread();
+    return results;
   }
 
   /// The results of a node whose inputs are known; none if they are too large to keep.
