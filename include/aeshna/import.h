@@ -18,7 +18,8 @@ struct ImportOptions {
   /// Values of inputs that are fixed now and are no inputs of the graph any more: axes, sizes, conditions. Converted to the input's
   /// dtype (Error OutOfRange if that cannot hold them); a value of one element fits an input of any one-element shape.
   std::map<std::string, Literal> binds = {};
-  /// Float weights are trainable parameters, so that the model can be trained further; else they are frozen.
+  /// Float weights are trainable parameters, so that the model can be trained further (but not the running mean and variance of
+  /// batch normalizations); else they are frozen.
   bool trainable = false;
   /// Doubles of the file (weights, inputs, intermediate values) become f32, rounded. Without it they are refused by name, since no
   /// device here computes in f64; those that vanish at load time (constants) never count.

@@ -296,6 +296,58 @@ TEST(Onnx, FloatWeightsBecomeParameters) {
   EXPECT_TRUE(trainable(imported(bytes, {.trainable = true})));
 }
 
+TEST(Onnx, RunningStatisticsAreNotTrained) {
+  std::vector<std::string> weights;
+  for (const char* name : {"scale", "bias", "mean", "var"}) weights.push_back(floats(name, {2}, {1, 2}));
+  const onnx::Outcome o = imported(
+      single("BatchNormalization", {1, 2, 3}, {}, {"x", "scale", "bias", "mean", "var"}, weights), {.trainable = true});
+  const auto trainable = [&](const char* name) {
+    return o.model.graph->node(*o.model.graph->leaf(name)).attrs.get<bool>("trainable");
+  };
+  EXPECT_TRUE(trainable("scale") && trainable("bias"));
+  EXPECT_FALSE(trainable("mean") || trainable("var"));
+}
+
+// ---- recurrent ops: ONNX's cases have neither direction but forward
+
+TEST(Onnx, ABidirectionalLstmIsAForwardAndAReverseOne) {
+  const auto some = [](std::size_t n, float seed) {
+    std::vector<float> v(n);
+    for (std::size_t i = 0; i < n; ++i) v[i] = std::sin(seed + 1.7f * static_cast<float>(i));
+    return v;
+  };
+  // 4 steps, batch 2, 3 inputs, 2 hidden units; the second sequence is one step shorter.
+  const auto with = [&](const char* direction, std::int64_t first, std::int64_t count) {
+    const auto cut = [&](const std::string& name, std::vector<std::int64_t> dims, std::size_t each, float seed) {
+      const std::vector<float> all = some(2 * each, seed);
+      dims.insert(dims.begin(), count);
+      return floats(name, dims,
+                    {all.begin() + static_cast<std::ptrdiff_t>(each) * first,
+                     all.begin() + static_cast<std::ptrdiff_t>(each) * (first + count)});
+    };
+    const std::string lengths = tensor("l", 6, {2}, raw(std::vector<std::int32_t>{4, 3}));
+    return run(model({{node("LSTM", {"x", "w", "r", "b", "l", "", "", "p"}, {"y"},
+                            {attribute("direction", direction), attribute("hidden_size", std::int64_t{2})})},
+                      {value("x", 1, {4, 2, 3})},
+                      {value("y", 1, {4, count, 2, 2})},
+                      {cut("w", {8, 3}, 24, 1), cut("r", {8, 2}, 16, 2), cut("b", {16}, 16, 3), cut("p", {6}, 6, 4),
+                       lengths}}),
+               {{"x", {0.3, -0.2, 0.9, -1, 0.5, 0.1, 0.7}}});
+  };
+  const HostTensor both = with("bidirectional", 0, 2), forward = with("forward", 0, 1), reverse = with("reverse", 1, 1);
+  ASSERT_EQ(both.type.shape, (Shape{4, 2, 2, 2}));
+  for (std::size_t t = 0; t < 4; ++t) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(both.data[t * 8 + i], forward.data[t * 4 + i]);
+      EXPECT_EQ(both.data[t * 8 + 4 + i], reverse.data[t * 4 + i]);
+    }
+  }
+  // What lies behind the end of a sequence is 0; the reverse direction starts at the sequence's own end.
+  EXPECT_EQ(forward.data[3 * 4 + 2], 0);
+  EXPECT_EQ(reverse.data[3 * 4 + 2], 0);
+  EXPECT_NE(reverse.data[2 * 4 + 2], 0);
+}
+
 TEST(Onnx, DoublesAreRefusedUnlessRoundingIsAskedFor) {
   const std::string bytes = model({{node("Exp", {"x"}, {"y"}, {}, "e")}, {value("x", 11, {2})}, {value("y", 11, {2})}});
   EXPECT_NE(reason(bytes).find("f64"), std::string::npos) << reason(bytes);

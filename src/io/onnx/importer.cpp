@@ -165,6 +165,7 @@ class Importer final : public Target {
     }
     outcome_.model.producer = model_.producer;
     outcome_.model.ops = count_ops(model_);
+    find_statistics(model_.graph.nodes);
     Scope scope;
     declare_initializers(model_.graph, scope);
     declare_inputs(scope);
@@ -185,8 +186,9 @@ class Importer final : public Target {
     }
     std::string name = s.weight;
     for (int n = 2; graph.leaf(name).has_value(); ++n) name = formatted("{}.{}", s.weight, n);
-    s.value = graph.parameter(name, s.type.shape,
-                              {.init = Init::zeros(), .dtype = s.type.dtype, .trainable = options_.trainable});
+    const bool trainable = options_.trainable && !statistics_.contains(s.weight);
+    s.value =
+        graph.parameter(name, s.type.shape, {.init = Init::zeros(), .dtype = s.type.dtype, .trainable = trainable});
     outcome_.model.weights.emplace(name, *s.known);
     return s.value;
   }
@@ -201,6 +203,17 @@ class Importer final : public Target {
   }
 
   // ---- leaves
+
+  /// The mean and variance of a batch normalization are no weights that training changes.
+  void find_statistics(std::span<const Node> nodes) {
+    for (const Node& node : nodes) {
+      if (node.op == "BatchNormalization" && node.inputs.size() == 5)
+        statistics_.insert({node.inputs[3], node.inputs[4]});
+      for (const Attribute& a : node.attributes) {
+        if (a.graph) find_statistics(a.graph->nodes);
+      }
+    }
+  }
 
   void declare(Scope& scope, const std::string& name, Symbol* s) const {
     if (!scope.names.emplace(name, s).second)
@@ -748,6 +761,7 @@ class Importer final : public Target {
   Outcome& outcome_;
   std::deque<Symbol> symbols_;
   std::deque<std::vector<Node>> kept_;
+  std::set<std::string> statistics_;
   std::size_t translated_ = 0;
   std::int64_t folded_ = 0;
 };

@@ -314,14 +314,17 @@ Values identity(Context& c) {
 Values dropout_op(Context& c) {
   c.number("ratio", 0.5);
   c.ignore("seed");
-  if (c.opset < 7) {
-    if (c.integer("is_test", 0) == 0 && c.opset < 7 && c.wants(1))
-      c.refuse("training mode draws random numbers; is_test = 1 is supported");
-  }
-  if (c.opset >= 12 && c.has(2) && c.number(2, "training_mode") != 0 &&
-      !(c.if_known(1) != nullptr && c.number(1, "ratio") == 0))
-    c.refuse("training mode draws random numbers");
+  c.ignore("consumed_inputs");
+  if (c.opset < 7 && c.integer("is_test", 0) == 0 && c.wants(1)) c.refuse("the mask of opset 6");
   const Value x = c.in(0);
+  if (c.opset >= 12 && c.has(2) && c.number(2, "training_mode") != 0) {
+    const double ratio = c.has(1) ? c.number(1, "the ratio") : 0.5;
+    if (!(ratio >= 0 && ratio < 1)) c.refuse(formatted("a ratio of {}", ratio));
+    if (ratio > 0) {  // drawn by the session's own generator, anew in each step
+      const Value kept = random_bernoulli(c.graph, x.shape(), 1 - ratio);
+      return {select(kept, mul(x, 1 / (1 - ratio)), 0), kept};
+    }
+  }
   return {x, c.wants(1) ? c.filled(x.shape(), 1, c.opset >= 10 ? DType::boolean : x.dtype()) : Value()};
 }
 
@@ -359,7 +362,7 @@ std::span<const Op> math_ops() {
       Op{"Cos", unary<cos>, 7},
       Op{"Cosh", cosh_of, 9},
       Op{"Div", binary<div>},
-      Op{"Dropout", dropout_op},
+      Op{"Dropout", dropout_op, 1, false},
       Op{"Elu", elu},
       Op{"Erf", unary<erf>, 9},
       Op{"Exp", unary<exp>},
