@@ -72,14 +72,11 @@ std::string print(const Table& table) {
     const std::size_t dot = name.rfind('.');
     const onnx::Op* op = onnx::find_op(dot == std::string::npos ? "" : name.substr(0, dot),
                                        dot == std::string::npos ? name : name.substr(dot + 1));
-    const bool control = name == "If" || name == "Loop" || name == "Scan";
     std::string why;
     for (const auto& [reason, n] : row.reasons)
       why += formatted("{}{} ({})", why.empty() ? "" : "; ", escaped(reason), n);
-    text += formatted("| {} | {} | {} | {} | {} | {} |\n", name,
-                      op != nullptr ? std::to_string(op->since)
-                      : control     ? "1"
-                                    : "-",
+    const std::int64_t since = op != nullptr ? op->since : onnx::control_since(name);
+    text += formatted("| {} | {} | {} | {} | {} | {} |\n", name, since > 0 ? std::to_string(since) : "-",
                       range_of(row.opsets), row.pass, row.refused, why);
   }
   return text;
