@@ -54,3 +54,4 @@ file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/bench/*.cpp
 add_library(aeshna_bench STATIC EXCLUDE_FROM_ALL ${bench_sources})
 target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohmann_json PUBLIC aeshna)
 aeshna_small_code(aeshna_bench)
+target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_onnx_schema>)
