@@ -115,9 +115,7 @@ TEST(Cli, HelpAndVersion) {
   const Result help = run({"--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* command :
-       {"devices", "info", "train", "dump", "profile", "check", "--device", "--validation", "--quiet"}) {
-    "devices", "info", "train", "dump", "check", "run", "--device", "--validation", "--quiet"
-  })
+       {"devices", "info", "train", "run", "dump", "profile", "bench", "check", "--device", "--validation", "--quiet"})
     EXPECT_HAS(help.out, command);
   EXPECT_EQ(help.err, "");
   const Result version = run({"--version"});
