@@ -43,6 +43,7 @@ foreach(layer base ir ops compile codegen gpu io nn runtime)
   target_link_libraries(aeshna_${layer} PRIVATE aeshna_internal ${AESHNA_NEEDS_${layer}})
   target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_${layer}>)
 endforeach()
+target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_onnx_schema>)
 
 if(NOT MSVC)  # for people who look at a profile: small, rather than fast
   set_source_files_properties("${PROJECT_SOURCE_DIR}/src/runtime/profile.cpp" "${PROJECT_SOURCE_DIR}/src/runtime/profile_rows.cpp"

@@ -23,6 +23,7 @@ required=(
   "libvulkan-dev 1.3.275" "libvulkan1 0" "vulkan-validationlayers 1.3.275" "vulkan-tools 0"
   "libvulkan-volk-dev 0" "libvulkan-memory-allocator-dev 0"
   "nlohmann-json3-dev 0" "libcli11-dev 0" "zlib1g-dev 0"
+  "libprotobuf-dev 3.12" "protobuf-compiler 3.12"
   "libgtest-dev 0" "libgmock-dev 0"
 )
 # Debian only: Ubuntu 24.04 keeps its own Mesa; the cooperative-matrix tests are skipped there.

@@ -74,6 +74,7 @@ int run(int argc, char** argv) {
   add_dump(app, globals, action);
   add_check(app, globals, action);
   add_profile(app, globals, action);
+  add_run(app, globals, action);
   add_ops(app, globals, action);
 
   try {
