@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "aeshna/ops.h"
+#include "ir/op.h"
 #include "support/expect_error.h"
 #include "support/nnef_model.h"
 
@@ -388,6 +389,18 @@ TEST(Nnef, UpdateAssignsTheVariable) {
   EXPECT_FALSE(model.graph->node(*model.graph->leaf("state/v")).attrs.get<bool>("trainable"));
 }
 
+TEST(Nnef, StatisticsAreNotTrained) {
+  const ImportedModel model = import_text(one_input("[1, 2, 3]", R"(
+m = variable<scalar>(shape = [1, 2], label = 'm');
+v = variable<scalar>(shape = [1, 2], label = 'v');
+b = variable<scalar>(shape = [1, 2], label = 'b');
+y = relu(batch_normalization(x, m, scale = 1.0, offset = b, variance = v, epsilon = 0.1));)"), {.trainable = true});
+  const auto trained = [&](const char* name) { return model.graph->node(*model.graph->leaf(name)).attrs.get<bool>("trainable"); };
+  EXPECT_FALSE(trained("m"));
+  EXPECT_FALSE(trained("v"));
+  EXPECT_TRUE(trained("b"));
+}
+
 TEST(Nnef, OptionsAndNames) {
   const std::string text = R"(
 version 1.0;
@@ -409,6 +422,7 @@ graph g( x, n ) -> ( y )
   EXPECT_TRUE(model.graph->node(*model.graph->leaf("w")).attrs.get<bool>("trainable"));
   EXPECT_EQ(model.ops.at("gather"), 1);
   EXPECT_EQ(model.graph->nodes().back().line.to_string(), "graph.nnef:8");
+  EXPECT_EQ(model.graph->find("y").node().op->name, "gather");
   EXPECT_ERROR(import_text(text), ErrorCode::InvalidArgument,
                "graph.nnef:5:9: input 'x' is [0, 2]: open dimensions need a shape");
   EXPECT_ERROR(import_text(text, {.shapes = {{"x", {3, 3}}}}), ErrorCode::InvalidArgument,

@@ -1,9 +1,11 @@
 #include "io/nnef/importer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <set>
+#include <tuple>
 
 #include "base/byte_reader.h"
 #include "base/checked.h"
@@ -11,6 +13,7 @@
 #include "base/names.h"
 #include "io/nnef/operation.h"
 #include "io/nnef/tensor_file.h"
+#include "ir/leaf.h"
 
 namespace aeshna::nnef {
 namespace {
@@ -25,7 +28,7 @@ class Importer final : public Operations {
       : document_(document), variables_(variables), options_(options), outcome_(outcome), graph_(*outcome.model.graph) {
     for (const Operation* op : all_operations())
       operations_.emplace(op->name, Known{op, parse_signature(op->name, op->signature)});
-    find_updated(document.graph);
+    for (const Assignment& a : document.graph.body) find_untrained(*a.value);
   }
 
   void run() {
@@ -72,6 +75,7 @@ class Importer final : public Operations {
           if (type.shape.elements() > kMaxElements) fail(ErrorCode::LimitExceeded, "a tensor of {}", type.to_string());
         }
       }
+      name_result(i, results);
       return results;
     } catch (const Refusal& refusal) {
       refused(i, refusal.reason);
@@ -110,6 +114,14 @@ class Importer final : public Operations {
     Fragment declaration;
   };
 
+  /// The node of a result of the graph is called as the file calls it, for dumps and messages.
+  void name_result(const Invocation& i, const std::vector<Any>& results) {
+    if (!i.in_graph || i.target == nullptr || i.target->kind != Expr::Kind::Name || results.size() != 1) return;
+    const Tensor* tensor = results[0].get<Tensor>();
+    if (tensor == nullptr || tensor->value.id().result != 0 || !tensor->value.node().name.empty() || is_constant(tensor->value.node())) return;
+    tensor->value.named(i.target->text);
+  }
+
   void refused(const Invocation& i, std::string_view reason) {
     if (!refused_.emplace(i.place, i.declaration.name).second) return;  // the same line of a fragment, once more
     outcome_.unsupported.push_back(
@@ -118,15 +130,17 @@ class Importer final : public Operations {
 
   // ---- options, inputs and outputs
 
-  /// Variables that `update` changes are states rather than weights to train.
-  void find_updated(const Fragment& graph) {
-    for (const Assignment& a : graph.body) {
-      const Expr& e = *a.value;
-      if (e.kind != Expr::Kind::Call || e.text != "update") continue;
-      for (std::size_t i = 0; i < e.items.size(); ++i) {
-        if ((e.names[i] == "variable" || (e.names[i].empty() && i == 0)) && e.items[i]->kind == Expr::Kind::Name)
-          updated_.insert(e.items[i]->text);
+  /// Variables that `update` changes, and statistics of batch normalizations, are no weights to train.
+  void find_untrained(const Expr& e) {
+    static constexpr std::array<std::tuple<std::string_view, std::string_view, std::size_t>, 3> table = {
+        {{"update", "variable", 0}, {"batch_normalization", "mean", 1}, {"batch_normalization", "variance", 2}}};
+    for (std::size_t i = 0; i < e.items.size(); ++i) {
+      if (!e.items[i]) continue;
+      for (const auto& [op, parameter, position] : table) {
+        if (e.kind != Expr::Kind::Call || e.text != op || e.items[i]->kind != Expr::Kind::Name) continue;
+        if (e.names[i].empty() ? i == position : e.names[i] == parameter) untrained_.insert(e.items[i]->text);
       }
+      find_untrained(*e.items[i]);
     }
   }
 
@@ -252,10 +266,10 @@ class Importer final : public Operations {
       throw error.context(formatted("variable '{}' at {}:{}:{}", label, document_.file, i.place.line, i.place.column));
     }
     value = of_dtype(c, std::move(value), dtype, label);
-    const bool updated = i.target != nullptr && i.target->kind == Expr::Kind::Name && updated_.contains(i.target->text);
+    const bool untrained = i.target != nullptr && i.target->kind == Expr::Kind::Name && untrained_.contains(i.target->text);
     const Value leaf = graph_.parameter(
         label, shape,
-        {.init = Init::zeros(), .dtype = dtype, .trainable = options_.trainable && is_float(dtype) && !updated});
+        {.init = Init::zeros(), .dtype = dtype, .trainable = options_.trainable && is_float(dtype) && !untrained});
     outcome_.model.weights.emplace(label, std::move(value));
     return leaf;
   }
@@ -318,7 +332,7 @@ class Importer final : public Operations {
   Graph& graph_;
   std::map<std::string, Known, std::less<>> operations_;
   std::set<std::pair<Place, std::string>> refused_;
-  std::set<std::string, std::less<>> updated_, externals_;
+  std::set<std::string, std::less<>> untrained_, externals_;
 };
 
 bool starts_as_gzip(const std::filesystem::path& path) {

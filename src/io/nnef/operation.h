@@ -81,7 +81,7 @@ std::span<const Operation* const> all_operations();
 /// NNEF aligns shapes at their first axes: ones are appended to the shorter one.
 void align(Value& a, Value& b);
 Value left_aligned(Value x, int rank);
-/// max(min(x, high), low), sqrt(max) and the like on values aligned so.
+/// f of the two, aligned so.
 template <class F>
 Value aligned(F f, Value a, Value b) {
   align(a, b);
