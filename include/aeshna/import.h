@@ -18,7 +18,8 @@ struct ImportOptions {
   /// Values of inputs that are fixed now and are no inputs of the graph any more: axes, sizes, conditions. Converted to the input's
   /// dtype (Error OutOfRange if that cannot hold them); a value of one element fits an input of any one-element shape.
   std::map<std::string, Literal> binds = {};
-  /// Float weights are trainable parameters, so that the model can be trained further; else they are frozen.
+  /// Float weights are trainable parameters, so that the model can be trained further (but not the running mean and variance of
+  /// batch normalizations); else they are frozen.
   bool trainable = false;
   /// Doubles of the file (weights, inputs, intermediate values) become f32, rounded. Without it they are refused by name, since no
   /// device here computes in f64; those that vanish at load time (constants) never count.
@@ -34,12 +35,13 @@ struct UnsupportedNode {
 };
 
 struct ImportedModel {
-  std::shared_ptr<Graph> graph;            ///< inputs and outputs are named as in the file
-  std::map<std::string, Literal> weights;  ///< of the graph's parameters, by name
+  std::shared_ptr<Graph> graph;              ///< inputs and outputs are named as in the file
+  std::map<std::string, Literal> weights;    ///< of the graph's parameters, by name
   std::vector<std::string> inputs, outputs;  ///< in the order of the file, without those that were bound
-  std::map<std::string, std::pair<double, double>> ranges;  ///< lowest and highest value of inputs of 4-bit integers, kept in 8 bits
+  std::map<std::string, std::pair<double, double>>
+      ranges;  ///< lowest and highest value of inputs of 4-bit integers, kept in 8 bits
   std::string producer;
-  std::int64_t opset = 0;                  ///< of the default domain
+  std::int64_t opset = 0;                   ///< of the default domain
   std::map<std::string, std::int64_t> ops;  ///< how often each op is used, subgraphs and functions included
 };
 

@@ -98,9 +98,9 @@ std::string describe_onnx(const std::filesystem::path& path, const ImportOptions
   std::vector<std::vector<std::string>> values = {{"kind", "name", "type"}};
   for (const OnnxInfo::Tensor& t : info.inputs) values.push_back({"input", t.name, t.type});
   for (const OnnxInfo::Tensor& t : info.outputs) values.push_back({"output", t.name, t.type});
-  std::string text = formatted("{}: ONNX, IR version {}, opset {}{}{}, {} weights of {} elements\n\n{}\nops\n", path.string(), info.ir_version,
-                               info.opset, info.producer.empty() ? "" : ", by ", info.producer, info.weights,
-                               format_count(info.weight_elements), format_table(values));
+  std::string text = formatted("{}: ONNX, IR version {}, opset {}{}{}, {} weights of {} elements\n\n{}\nops\n",
+                               path.string(), info.ir_version, info.opset, info.producer.empty() ? "" : ", by ",
+                               info.producer, info.weights, format_count(info.weight_elements), format_table(values));
   for (const auto& [name, count] : info.ops) text += formatted("  {:>5} {}\n", count, name);
   if (!info.problem.empty()) return text + "\nto import it\n  " + info.problem + '\n';
   if (info.unsupported.empty()) return text + "\neverything is supported\n";

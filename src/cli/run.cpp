@@ -20,7 +20,8 @@ namespace {
 
 std::pair<std::string, std::string> name_and_value(const std::string& text, const char* option) {
   const std::size_t at = text.find('=');
-  if (at == std::string::npos || at == 0) fail(ErrorCode::InvalidArgument, "{} '{}': NAME=VALUE is expected", option, text);
+  if (at == std::string::npos || at == 0)
+    fail(ErrorCode::InvalidArgument, "{} '{}': NAME=VALUE is expected", option, text);
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -48,7 +49,8 @@ Shape parse_shape(const std::string& option) {
   if (text.empty()) return {};
   for (const std::string& part : split(text)) {
     std::int64_t d = 0;
-    if (!parse_number(part, d) || d < 0) fail(ErrorCode::InvalidArgument, "--shape '{}': '{}' is no size", option, part);
+    if (!parse_number(part, d) || d < 0)
+      fail(ErrorCode::InvalidArgument, "--shape '{}': '{}' is no size", option, part);
     dims.push_back(d);
   }
   return Shape(std::span<const std::int64_t>(dims));
@@ -78,10 +80,14 @@ Literal parse_value(const std::string& option) {
 }  // namespace
 
 void ModelOptions::add_to(CLI::App& command) {
-  command.add_option("--shape", shapes, "Shape of an input, where the file leaves dimensions open: --shape x=1,3,48,320")
+  command
+      .add_option("--shape", shapes, "Shape of an input, where the file leaves dimensions open: --shape x=1,3,48,320")
       ->type_name("NAME=D,D,...")
       ->allow_extra_args(false);
-  command.add_option("--bind", binds, "Value of an input, fixed when the model is loaded: --bind sr=16000, --bind axes=0,2, --bind w=@w.npy")
+  command
+      .add_option(
+          "--bind", binds,
+          "Value of an input, fixed when the model is loaded: --bind sr=16000, --bind axes=0,2, --bind w=@w.npy")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   command.add_flag("--f64-as-f32", f64_as_f32, "Round the doubles of the model to f32 (no device computes in f64)");
@@ -110,19 +116,22 @@ std::string summary(const Literal& value) {
     sum += v;
   }
   text += formatted("  min {:.6g}  max {:.6g}  mean {:.6g}  first", low, high, sum / static_cast<double>(n));
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(n, 6); ++i) text += formatted("{} {:.6g}", i == 0 ? "" : ",", value.at(i));
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(n, 6); ++i)
+    text += formatted("{} {:.6g}", i == 0 ? "" : ",", value.at(i));
   return text + (n > 6 ? ", ..." : "");
 }
 
 /// One file for each output. Error(InvalidArgument) for names that no file can have, or two that become one.
-std::vector<std::filesystem::path> output_files(const std::filesystem::path& folder, const std::vector<std::string>& names) {
+std::vector<std::filesystem::path> output_files(const std::filesystem::path& folder,
+                                                const std::vector<std::string>& names) {
   std::vector<std::filesystem::path> files;
   std::set<std::string> used;
   for (const std::string& name : names) {
     std::string file = name;
     std::ranges::replace(file, '/', '_');
     const bool control = std::ranges::any_of(file, [](unsigned char c) { return c < 32; });
-    if (control || file.size() > 200) fail(ErrorCode::InvalidArgument, "no file can be named after the output '{}'", name);
+    if (control || file.size() > 200)
+      fail(ErrorCode::InvalidArgument, "no file can be named after the output '{}'", name);
     if (!used.insert(file).second) fail(ErrorCode::InvalidArgument, "two outputs would be written to {}.npy", file);
     files.push_back(folder / (file + ".npy"));
   }
@@ -151,7 +160,8 @@ int run(const RunOptions& options, const Globals& globals) {
     if (given == values.end()) {
       missing += formatted("\n  {} {}", name, type.to_string());
     } else if (given->second.type() != type) {
-      fail(ErrorCode::ShapeMismatch, "input '{}' is {}, the file given for it has {}", name, type.to_string(), given->second.type().to_string());
+      fail(ErrorCode::ShapeMismatch, "input '{}' is {}, the file given for it has {}", name, type.to_string(),
+           given->second.type().to_string());
     } else if (const auto range = model.ranges.find(name); range != model.ranges.end()) {
       for (const double v : given->second.to_doubles()) {
         if (v < range->second.first || v > range->second.second)
@@ -159,11 +169,15 @@ int run(const RunOptions& options, const Globals& globals) {
       }
     }
   }
-  if (!missing.empty()) fail(ErrorCode::InvalidArgument, "{}: no values (--input NAME=FILE.npy) are given for these inputs:{}", options.model, missing);
+  if (!missing.empty())
+    fail(ErrorCode::InvalidArgument, "{}: no values (--input NAME=FILE.npy) are given for these inputs:{}",
+         options.model, missing);
   const std::vector<std::filesystem::path> files = output_files(options.output_dir, model.outputs);
 
   using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); };
+  const auto seconds = [](Clock::time_point since) {
+    return std::chrono::duration<double>(Clock::now() - since).count();
+  };
   const Clock::time_point start = Clock::now();
   Weights weights{Device(globals.request())};
   weights.add(*model.graph);
@@ -175,7 +189,8 @@ int run(const RunOptions& options, const Globals& globals) {
   session.step();
   session.wait();
   if (!globals.quiet)
-    std::printf("compiled  in %s; the step took %s\n", format_seconds(compile_seconds).c_str(), format_seconds(seconds(step_start)).c_str());
+    std::printf("compiled  in %s; the step took %s\n", format_seconds(compile_seconds).c_str(),
+                format_seconds(seconds(step_start)).c_str());
   if (!options.output_dir.empty()) std::filesystem::create_directories(options.output_dir);
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     const Literal value = session.read_literal(model.outputs[i]);
@@ -193,8 +208,11 @@ void add_run(CLI::App& app, const Globals& globals, Action& action) {
       app.add_subcommand("run", "Run an ONNX or NNEF model once, with inputs and outputs as .npy files");
   auto options = std::make_shared<RunOptions>();
   command->add_option("model", options->model)->required()->type_name("MODEL");
-  command->add_option("--input", options->inputs, "Values of an input")->type_name("NAME=FILE.npy")->allow_extra_args(false);
-  command->add_option("--output-dir", options->output_dir, "Writes each output there as NAME.npy ('/' becomes '_')")->type_name("DIR");
+  command->add_option("--input", options->inputs, "Values of an input")
+      ->type_name("NAME=FILE.npy")
+      ->allow_extra_args(false);
+  command->add_option("--output-dir", options->output_dir, "Writes each output there as NAME.npy ('/' becomes '_')")
+      ->type_name("DIR");
   options->add_to(*command);
   command->callback([&action, &globals, options] { action = [&globals, options] { return run(*options, globals); }; });
 }

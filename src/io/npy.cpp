@@ -102,13 +102,16 @@ class Header {
   }
   void descr() {
     skip();
-    if (position_ < text_.size() && text_[position_] == '[') fail(ErrorCode::Unsupported, "{}: records are not supported", file_);
+    if (position_ < text_.size() && text_[position_] == '[')
+      fail(ErrorCode::Unsupported, "{}: records are not supported", file_);
     const std::string text = string("descr");
     for (const Name& n : kNames) {
       const bool byte = dtype_info(n.dtype).block_bytes == 1;
-      if (text.size() == 3 && text.substr(1) == n.name && (text[0] == '<' || (byte && text[0] == '|'))) dtype_ = n.dtype;
+      if (text.size() == 3 && text.substr(1) == n.name && (text[0] == '<' || (byte && text[0] == '|')))
+        dtype_ = n.dtype;
     }
-    if (!dtype_) fail(ErrorCode::Unsupported, "{}: dtype '{}'; little-endian numbers and booleans are supported", file_, text);
+    if (!dtype_)
+      fail(ErrorCode::Unsupported, "{}: dtype '{}'; little-endian numbers and booleans are supported", file_, text);
   }
   void shape() {
     shape_.emplace();
@@ -150,7 +153,8 @@ std::vector<std::byte> turned(std::span<const std::byte> data, const Shape& shap
     stride *= shape[i];
   }
   for (std::int64_t n = 0, from = 0; n < shape.elements(); ++n) {
-    std::copy_n(data.begin() + from * static_cast<std::ptrdiff_t>(width), width, result.begin() + n * static_cast<std::ptrdiff_t>(width));
+    std::copy_n(data.begin() + from * static_cast<std::ptrdiff_t>(width), width,
+                result.begin() + n * static_cast<std::ptrdiff_t>(width));
     for (int i = shape.rank(); i-- > 0;) {
       const auto k = static_cast<std::size_t>(i);
       from += strides[k];
@@ -167,12 +171,14 @@ std::vector<std::byte> turned(std::span<const std::byte> data, const Shape& shap
 Literal parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   static_assert(std::endian::native == std::endian::little, "elements are read as they lie in memory");
   ByteReader reader(bytes, name);
-  if (reader.text(kMagic.size(), "magic") != kMagic) reader.corrupt("not a .npy file: it does not start with \\x93NUMPY");
+  if (reader.text(kMagic.size(), "magic") != kMagic)
+    reader.corrupt("not a .npy file: it does not start with \\x93NUMPY");
   const unsigned major = reader.u8("major version");
   reader.u8("minor version");
   if (major < 1 || major > 3) fail(ErrorCode::Unsupported, "{}: version {} of .npy; 1 to 3 are supported", name, major);
   const std::uint64_t length = major == 1 ? reader.u16("header length") : reader.u32("header length");
-  if (length > kMaxHeader) fail(ErrorCode::CorruptFile, "{}: not a valid .npy file: header length {} is above {}", name, length, kMaxHeader);
+  if (length > kMaxHeader)
+    fail(ErrorCode::CorruptFile, "{}: not a valid .npy file: header length {} is above {}", name, length, kMaxHeader);
   const Header header(reader.text(length, "header"), name);
   const std::size_t width = dtype_info(header.dtype()).block_bytes;
   Shape shape;
@@ -191,27 +197,32 @@ Literal parse_npy(std::span<const std::byte> bytes, const std::string& name) {
   const std::span<const std::byte> data = reader.take(size, "data");
   if (header.dtype() == DType::boolean) {
     for (const std::byte b : data) {
-      if (static_cast<unsigned>(b) > 1) fail(ErrorCode::CorruptFile, "{}: not a valid .npy file: a boolean is {}", name, static_cast<unsigned>(b));
+      if (static_cast<unsigned>(b) > 1)
+        fail(ErrorCode::CorruptFile, "{}: not a valid .npy file: a boolean is {}", name, static_cast<unsigned>(b));
     }
   }
-  return Literal({header.dtype(), shape}, header.fortran() ? turned(data, shape, width) : std::vector<std::byte>(data.begin(), data.end()));
+  return Literal({header.dtype(), shape},
+                 header.fortran() ? turned(data, shape, width) : std::vector<std::byte>(data.begin(), data.end()));
 }
 
 Literal read_npy(const std::filesystem::path& path) { return parse_npy(read_file(path), path.string()); }
 
 void write_npy(const std::filesystem::path& path, const Literal& value) {
   const TensorType& type = value.type();
-  if (type.dtype == DType::bf16) return write_npy(path, Literal::from_doubles({DType::f32, type.shape}, value.to_doubles()));
+  if (type.dtype == DType::bf16)
+    return write_npy(path, Literal::from_doubles({DType::f32, type.shape}, value.to_doubles()));
   std::string_view name;
   for (const Name& n : kNames) {
     if (n.dtype == type.dtype) name = n.name;
   }
-  if (name.empty()) fail(ErrorCode::Unsupported, "{}: NumPy has no dtype for {}", path.string(), dtype_name(type.dtype));
+  if (name.empty())
+    fail(ErrorCode::Unsupported, "{}: NumPy has no dtype for {}", path.string(), dtype_name(type.dtype));
   std::string dims;
   for (const std::int64_t d : type.shape) dims += formatted("{}, ", d);
   if (type.shape.rank() > 1) dims.resize(dims.size() - 2);
   if (type.shape.rank() == 1) dims.pop_back();
-  std::string header = formatted("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}", dtype_info(type.dtype).block_bytes == 1 ? '|' : '<', name, dims);
+  std::string header = formatted("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 dtype_info(type.dtype).block_bytes == 1 ? '|' : '<', name, dims);
   const std::size_t prefix = kMagic.size() + 4;
   header.append(63 - (prefix + header.size()) % 64, ' ');  // the data starts at a multiple of 64
   header += '\n';

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "base/format.h"
+#include "io/npy.h"
+#include "support/nnef_model.h"
+#include "support/onnx_writer.h"
 #include "support/temp_dir.h"
 #include "support/test_device.h"
 
@@ -71,11 +74,106 @@ Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp
 #define EXPECT_HAS(text, part) \
   EXPECT_NE((text).find(part), std::string::npos) << "expected '" << (part) << "' in:\n" << (text)
 
+// ---- imported models
+
+/// y = (x + w) * 2, and its second output named as exporters do; sr is not used unless bound.
+fs::path write_model(const test::TempDir& dir) {
+  using namespace test::proto;
+  return dir.write(
+      "m.onnx",
+      model({{node("Add", {"x", "w"}, {"s"}), node("Mul", {"s", "two"}, {"y"}), node("Neg", {"y"}, {"head/out:0"})},
+             {value("x", 1, {-1, 2})},
+             {value("y", 1, {-1, 2}), value("head/out:0", 1, {-1, 2})},
+             {floats("w", {2}, {10, 20}), floats("two", {}, {2})}}));
+}
+
+TEST(Cli, InfoDescribesAnOnnxModel) {
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  const Result open = run({"info", file});
+  EXPECT_EQ(open.status, 0) << open.err;
+  for (const char* part : {"ONNX, IR version 8, opset 17, 2 weights of 3 elements", "float[n, 2]", "head/out:0",
+                           "1 Mul", "inputs with open dimensions need a shape"})
+    EXPECT_HAS(open.out, part);
+  EXPECT_HAS(run({"info", file, "--shape", "x=3,2"}).out, "everything is supported");
+  using namespace test::proto;
+  const fs::path odd = dir.write(
+      "odd.onnx",
+      model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
+  EXPECT_HAS(run({"info", odd.string()}).out, "NonMaxSuppression 'nms': this op is not supported");
+}
+
+TEST(Cli, InfoDescribesAnNnefModel) {
+  const test::TempDir dir;
+  dir.write("graph.nnef",
+            "version 1.0;\ngraph toy(x) -> (y, z) {\n x = external<scalar>(shape = [2, 3]);\n"
+            " w = variable<scalar>(shape = [1, 3], label = 'w');\n y = mul(x, w);\n z = max_roi_pool(x, x, 0, "
+            "output_size = [1]);\n}\n");
+  dir.write("w.dat", test::tensor_file({1, 3}, 0, 32, std::string(12, '\0')));
+  const Result r = run({"info", dir.path().string()});
+  EXPECT_EQ(r.status, 0) << r.err;
+  for (const char* part :
+       {"NNEF 1.0, graph toy, 1 variables of 3 elements", "f32[2, 3]", "1 mul", "not supported\n  6:6 max_roi_pool: "})
+    EXPECT_HAS(r.out, part);
+  const Result run_it = run({"run", (dir / "graph.nnef").string()});
+  EXPECT_EQ(run_it.status, 1);
+  EXPECT_HAS(run_it.err, "graph.nnef:6:6: max_roi_pool: no op for regions of interest");
+  const test::TempDir empty;
+  EXPECT_HAS(run({"info", empty.path().string()}).err, "graph.nnef");
+}
+
+TEST(Cli, RunRefusesByName) {
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+    std::vector<std::string> arguments = {"run", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_HAS(r.err, part);
+  };
+  refused({}, "'x' is float[n, 2]");
+  refused({"--shape", "x=3,2"}, "no values (--input NAME=FILE.npy) are given for these inputs:\n  x f32[3, 2]");
+  refused({"--shape", "x=3,5"}, "the shape given [3, 5]");
+  refused({"--shape", "x"}, "--shape 'x': NAME=VALUE is expected");
+  refused({"--shape", "x=3,b"}, "'b' is no size");
+  refused({"--bind", "q=1", "--shape", "x=1,2"}, "a value is given for 'q', which is no input");
+  refused({"--input", "x=" + (dir / "absent.npy").string()}, "absent.npy");
+  write_npy(dir / "ints.npy", Literal::from_doubles({DType::i32, {1, 2}}, std::vector<double>{1, 2}));
+  refused({"--input", "x=" + (dir / "ints.npy").string()},
+          "input 'x' is f32[1, 2], the file given for it has i32[1, 2]");
+  using namespace test::proto;
+  const fs::path odd = dir.write(
+      "odd.onnx",
+      model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
+  const Result r = run({"run", odd.string()});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.err, "NonMaxSuppression 'nms': this op is not supported");
+}
+
+TEST(CliDevice, RunsAnOnnxModel) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  write_npy(dir / "x.npy", Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{1, 2, 3, 4}));
+  const Result r =
+      run({"run", file, "--input", "x=" + (dir / "x.npy").string(), "--output-dir", (dir / "out").string()});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(read_npy(dir / "out/y.npy"),
+            Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{22, 44, 26, 48}));
+  EXPECT_EQ(read_npy(dir / "out/head_out:0.npy"),
+            Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{-22, -44, -26, -48}));
+  const Result summary = run({"--quiet", "run", file, "--input", "x=" + (dir / "x.npy").string()});
+  EXPECT_EQ(summary.out,
+            "y  f32[2, 2]  min 22  max 48  mean 35  first 22, 44, 26, 48\nhead/out:0  f32[2, 2]  min -48  max -22  "
+            "mean -35  first -22, -44, -26, -48\n");
+}
+
 TEST(Cli, HelpAndVersion) {
   const Result help = run({"--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* command :
-       {"devices", "info", "train", "dump", "profile", "check", "--device", "--validation", "--quiet"})
+       {"devices", "info", "train", "dump", "profile", "check", "run", "--device", "--validation", "--quiet"})
     EXPECT_HAS(help.out, command);
   EXPECT_EQ(help.err, "");
   const Result version = run({"--version"});
@@ -106,6 +204,20 @@ TEST(Cli, UsageErrorsExitWithTwo) {
     EXPECT_HAS(result.err, "--help");
   }
   EXPECT_HAS(run({"train", "digits", "--epochs", "0"}).err, "see aeshna train digits --help");
+}
+
+TEST(CliDevice, RunsAnNnefModel) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  dir.write("graph.nnef",
+            "version 1.0;\ngraph toy(x) -> (y) {\n x = external<scalar>(shape = [0, 2]);\n w = variable<scalar>(shape "
+            "= [1, 2], "
+            "label = 'w');\n y = mul(x, w);\n}\n");
+  dir.write("w.dat", test::tensor_file(Literal::from_doubles({DType::f32, {1, 2}}, std::vector<double>{10, 20})));
+  write_npy(dir / "x.npy", Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{1, 2, 3, 4}));
+  const Result r = run({"--quiet", "run", dir.path().string(), "--input", "x=" + (dir / "x.npy").string()});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out, "y  f32[2, 2]  min 10  max 80  mean 40  first 10, 40, 30, 80\n");
 }
 
 TEST(CliDevice, DevicesAsJson) {

@@ -30,15 +30,15 @@ enum class Verdict : std::uint8_t {
 };
 struct OnnxOutcome {
   Verdict verdict = Verdict::Pass;
-  std::string reason;             ///< of a refusal or failure
-  std::string refused_op;         ///< the op or "input", "output" that the refusal is about
-  std::vector<std::string> bound; ///< inputs whose values had to be known at load time
+  std::string reason;              ///< of a refusal or failure
+  std::string refused_op;          ///< the op or "input", "output" that the refusal is about
+  std::vector<std::string> bound;  ///< inputs whose values had to be known at load time
   std::map<std::string, std::int64_t> ops;
-  std::int64_t opset = 0;
+  std::int64_t opset = 0;  ///< of the default domain; 0: not imported
 };
 
 /// Imports the model, with the shapes of the test data, and compares its outputs. Inputs are bound if the import says that their
 /// values must be known and they are small integers or scalars (shapes, axes, counts). Without a device: in the interpreter.
-OnnxOutcome run_onnx_case(const OnnxCase& test, const std::optional<Device>& device = {});
+OnnxOutcome run_onnx_case(const OnnxCase& test, const std::optional<Device>& device = {}, bool f64_as_f32 = false);
 
 }  // namespace aeshna::test

@@ -37,7 +37,8 @@ Ints to_ints(const Literal& literal) {
 
 Ints Context::ints(std::size_t i, std::string_view what) {
   const Literal& literal = known(i, what);
-  if (!is_integer(literal.type().dtype)) refuse(formatted("{} is {}, integers are expected", what, literal.type().to_string()));
+  if (!is_integer(literal.type().dtype))
+    refuse(formatted("{} is {}, integers are expected", what, literal.type().to_string()));
   if (literal.type().shape.rank() > 1) refuse(formatted("{} has rank {}", what, literal.type().shape.rank()));
   return to_ints(literal);
 }
@@ -50,7 +51,8 @@ std::int64_t Context::integer(std::size_t i, std::string_view what) {
 
 double Context::number(std::size_t i, std::string_view what) {
   const Literal& literal = known(i, what);
-  if (literal.type().shape.elements() != 1) refuse(formatted("{} is {}, one element is expected", what, literal.type().to_string()));
+  if (literal.type().shape.elements() != 1)
+    refuse(formatted("{} is {}, one element is expected", what, literal.type().to_string()));
   return literal.at(0);
 }
 
@@ -148,7 +150,9 @@ DType Context::element(std::string_view name, std::optional<DType> fallback) {
   return element(integer(name));
 }
 
-Value Context::filled(const Shape& shape, double value, DType dtype) { return expand(constant(value, dtype), dims_of(shape)); }
+Value Context::filled(const Shape& shape, double value, DType dtype) {
+  return expand(constant(value, dtype), dims_of(shape));
+}
 
 // ---- shared
 
@@ -157,8 +161,10 @@ Value widen(Value x) {
     case DType::i8:
     case DType::u8:
     case DType::i16:
-    case DType::u16: return cast(x, DType::i32);
-    default: return x;
+    case DType::u16:
+      return cast(x, DType::i32);
+    default:
+      return x;
   }
 }
 
@@ -196,8 +202,9 @@ namespace {
 
 std::vector<const Op*> table() {
   std::vector<const Op*> ops;
-  for (const auto family : {math_ops(), logic_ops(), shape_ops(), index_ops(), reduce_ops(), product_ops(), window_ops(), norm_ops(),
-                            loss_ops(), resize_ops(), quantize_ops(), recurrent_ops(), signal_ops()}) {
+  for (const auto family :
+       {math_ops(), logic_ops(), shape_ops(), index_ops(), reduce_ops(), product_ops(), window_ops(), norm_ops(),
+        loss_ops(), resize_ops(), quantize_ops(), recurrent_ops(), signal_ops()}) {
     for (const Op& op : family) ops.push_back(&op);
   }
   std::ranges::sort(ops, {}, [](const Op* op) { return std::string_view(op->name); });
@@ -212,7 +219,8 @@ std::span<const Op* const> all_ops() {
 }
 
 const Op* find_op(std::string_view domain, std::string_view name) {
-  const auto found = std::ranges::equal_range(all_ops(), name, {}, [](const Op* op) { return std::string_view(op->name); });
+  const auto found =
+      std::ranges::equal_range(all_ops(), name, {}, [](const Op* op) { return std::string_view(op->name); });
   const auto op = std::ranges::find(found, domain, [](const Op* o) { return std::string_view(o->domain); });
   return op == found.end() ? nullptr : *op;
 }

@@ -11,7 +11,20 @@ namespace {
 
 constexpr int kMaxDepth = 100;  // protobuf's own bound
 
-enum class Message : std::uint8_t { None, Model, Graph, Node, Attribute, Tensor, ValueInfo, Type, Function, Opset, Entry, Sparse };
+enum class Message : std::uint8_t {
+  None,
+  Model,
+  Graph,
+  Node,
+  Attribute,
+  Tensor,
+  ValueInfo,
+  Type,
+  Function,
+  Opset,
+  Entry,
+  Sparse
+};
 
 struct Field {
   Message owner;
@@ -97,7 +110,8 @@ class Walk {
         case 1:
         case 5: {
           const std::size_t size = (*key & 7) == 1 ? 8 : 4;
-          if (end - position_ < size) return at(name, formatted("{} bytes needed, {} are left", size, end - position_), start);
+          if (end - position_ < size)
+            return at(name, formatted("{} bytes needed, {} are left", size, end - position_), start);
           position_ += size;
           break;
         }
@@ -113,7 +127,8 @@ class Walk {
           position_ = inner;
           break;
         }
-        default: return at(name, formatted("wire type {}, which ONNX does not use", *key & 7), start);
+        default:
+          return at(name, formatted("wire type {}, which ONNX does not use", *key & 7), start);
       }
     }
     return std::nullopt;

@@ -46,7 +46,7 @@ struct Attribute {
 };
 
 struct Node {
-  std::string name, op, domain;  ///< domain: empty for ONNX's own
+  std::string name, op, domain;              ///< domain: empty for ONNX's own
   std::vector<std::string> inputs, outputs;  ///< an empty name: absent
   std::vector<Attribute> attributes;
   std::string label() const;  ///< for messages: op and name, or op and first output
@@ -90,7 +90,6 @@ struct Model {
   Graph graph;
   std::vector<Function> functions;
 };
-
 
 /// Error(CorruptFile) that names file and field. External data is looked for in `folder`; empty: there is none.
 Model parse_model(std::span<const std::byte> bytes, const std::string& file, const std::filesystem::path& folder);

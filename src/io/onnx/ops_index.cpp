@@ -55,7 +55,8 @@ Rows rows_of(Context& c, std::size_t index_input, std::int64_t batch_dims) {
   const Shape& index = c.shape(index_input);
   if (index.rank() < 1 || batch_dims < 0 || batch_dims >= index.rank()) c.refuse("the indices have too few axes");
   const std::int64_t depth = index[index.rank() - 1];
-  if (batch_dims + depth > x.rank() || depth < 1) c.refuse(formatted("indices of {} axes into a tensor of rank {}", depth, x.rank()));
+  if (batch_dims + depth > x.rank() || depth < 1)
+    c.refuse(formatted("indices of {} axes into a tensor of rank {}", depth, x.rank()));
   Rows rows;
   Ints dims = dims_of(x);
   rows.batch.assign(dims.begin(), dims.begin() + batch_dims);
@@ -97,7 +98,8 @@ Value scattered(Context& c, Value x, Value index, Value updates, const std::stri
   if (how != "mul" && how != "max" && how != "min") c.refuse("reduction is '" + how + "'");
   // Every row compares all indices: [P, Q, R].
   const std::int64_t p = x.shape()[0], q = updates.shape()[0], r = x.shape()[1];
-  if (p * q > kMaxDense / std::max<std::int64_t>(r, 1)) c.refuse(formatted("a scatter with reduction '{}' of {} rows into {}", how, q, p));
+  if (p * q > kMaxDense / std::max<std::int64_t>(r, 1))
+    c.refuse(formatted("a scatter with reduction '{}' of {} rows into {}", how, q, p));
   const Value hit = equal(reshape(iota(c.graph, {p}, 0), {p, 1, 1}), reshape(cast(index, DType::i32), {1, q, 1}));
   const Value u = reshape(updates, {1, q, r});
   const Value whole = reshape(x, {p, 1, r});
@@ -164,7 +166,8 @@ Values topk_op(Context& c) {
   if (wide) x = cast(x, x.dtype() == DType::i64 ? DType::i32 : DType::u32);
   const SortResult result = topk(x, k, axis, largest);
   const DType dtype = c.dtype(0);
-  return {result.values.dtype() == dtype ? result.values : cast(result.values, dtype), cast(result.indices, DType::i64)};
+  return {result.values.dtype() == dtype ? result.values : cast(result.values, dtype),
+          cast(result.indices, DType::i64)};
 }
 
 Values cumsum_op(Context& c) {
@@ -214,12 +217,14 @@ Values non_zero(Context& c) {
   for (std::int64_t i = 0; i < shape.elements(); ++i) {
     if (x.at(i) == 0) continue;
     for (int d = 0; d < shape.rank(); ++d)
-      found[static_cast<std::size_t>(d)].push_back(static_cast<double>(i / strides[static_cast<std::size_t>(d)] % shape[d]));
+      found[static_cast<std::size_t>(d)].push_back(
+          static_cast<double>(i / strides[static_cast<std::size_t>(d)] % shape[d]));
     if (shape.rank() == 0) found[0].push_back(0);
   }
   std::vector<double> all;
   for (const std::vector<double>& row : found) all.insert(all.end(), row.begin(), row.end());
-  return {c.tensor({static_cast<std::int64_t>(found.size()), static_cast<std::int64_t>(found[0].size())}, all, DType::i64)};
+  return {
+      c.tensor({static_cast<std::int64_t>(found.size()), static_cast<std::int64_t>(found[0].size())}, all, DType::i64)};
 }
 
 }  // namespace

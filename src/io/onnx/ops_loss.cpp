@@ -71,7 +71,8 @@ Values momentum(Context& c) {
 }
 
 Values adagrad(Context& c) {
-  const double decay = c.number("decay_factor", 0), epsilon = c.number("epsilon", 1e-6), norm = c.number("norm_coefficient", 0);
+  const double decay = c.number("decay_factor", 0), epsilon = c.number("epsilon", 1e-6),
+               norm = c.number("norm_coefficient", 0);
   const Value rate = c.in(0) / add(mul(cast(c.in(1), DType::f32), decay), 1);
   return each(c, 3, 2, [&](const std::vector<Value>& o) -> Values {
     const Value g = o[1] + mul(o[0], norm);

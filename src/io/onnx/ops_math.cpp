@@ -65,7 +65,8 @@ Value integer_power(Value base, Value exponent) {
     }
   }
   const Value odd = equal(mod(exponent, 2), 1);
-  const Value inverse = select(equal(base, 1), 1, select(equal(base, -1), select(odd, -1, mul(exponent, 0) + 1.0), mul(exponent, 0)));
+  const Value inverse =
+      select(equal(base, 1), 1, select(equal(base, -1), select(odd, -1, mul(exponent, 0) + 1.0), mul(exponent, 0)));
   return select(less(exponent, 0), inverse, result);
 }
 
@@ -124,7 +125,8 @@ Values prelu(Context& c) {
   const Value x = c.in(0);
   Value slope = c.in(1);
   c.ignore("consumed_inputs");
-  if (c.opset < 7 && slope.shape().rank() == 1 && x.shape().rank() > 1 && slope.shape()[0] != 1) {  // one for each channel
+  if (c.opset < 7 && slope.shape().rank() == 1 && x.shape().rank() > 1 &&
+      slope.shape()[0] != 1) {  // one for each channel
     Ints dims(static_cast<std::size_t>(x.shape().rank()), 1);
     dims[1] = slope.shape()[0];
     slope = reshape(slope, dims);
@@ -226,7 +228,8 @@ Value arctan(Value x) {
   const Value reduced = select(far, neg(recip(maximum(a, 1))), select(middle, sub(a, 1) / add(a, 1), a));
   const Value base = select(far, std::numbers::pi / 2, select(middle, std::numbers::pi / 4, mul(a, 0)));
   const Value z = mul(reduced, reduced);
-  const Value p = sub(mul(add(mul(sub(mul(z, 8.05374449538e-2), 1.38776856032e-1), z), 1.99777106478e-1), z), 3.33329491539e-1);
+  const Value p =
+      sub(mul(add(mul(sub(mul(z, 8.05374449538e-2), 1.38776856032e-1), z), 1.99777106478e-1), z), 3.33329491539e-1);
   return mul(sign(x), base + (mul(mul(p, z), reduced) + reduced));
 }
 Values atan_of(Context& c) {
@@ -244,7 +247,8 @@ Values acos_of(Context& c) {
   const Value x = c.in(0);
   const Value p = add(x, 1);
   const Value q = sqrt(sub(1, x) / maximum(p, 1e-30));
-  return {mul(arctan(minimum(q, 1e30)), 2) + mul(q, 0) * select(is_finite(q), 1, 0) + select(less(p, 0), std::nan(""), mul(p, 0))};
+  return {mul(arctan(minimum(q, 1e30)), 2) + mul(q, 0) * select(is_finite(q), 1, 0) +
+          select(less(p, 0), std::nan(""), mul(p, 0))};
 }
 
 Values clip(Context& c) {
@@ -260,8 +264,8 @@ Values clip(Context& c) {
     high = c.maybe(2);
   }
   return {in_wide(x, [&](Value y) {
-    if (low && high && is_float(y.dtype()) && low->shape().elements() == 1 && high->shape().elements() == 1 && c.if_known(1) != nullptr &&
-        c.if_known(2) != nullptr && c.number(1, "min") <= c.number(2, "max")) {
+    if (low && high && is_float(y.dtype()) && low->shape().elements() == 1 && high->shape().elements() == 1 &&
+        c.if_known(1) != nullptr && c.if_known(2) != nullptr && c.number(1, "min") <= c.number(2, "max")) {
       return clamp(y, reshaped(*low, {}), reshaped(*high, {}));
     }
     if (low) y = maximum(y, widen(*low));
@@ -281,7 +285,8 @@ Value cast_to(Context& c, Value x, DType to, int bits) {
     return cast(add(mod(sub(widen(x), low), 16), low), to);
   }
   if (x.dtype() == to) return x;
-  if (is_float(x.dtype()) && is_integer(to) && dtype_info(to).block_bytes < 4) return cast(cast(x, DType::i32), to);  // wraps
+  if (is_float(x.dtype()) && is_integer(to) && dtype_info(to).block_bytes < 4)
+    return cast(cast(x, DType::i32), to);  // wraps
   (void)c;
   return cast(x, to);
 }
@@ -289,7 +294,8 @@ Value cast_to(Context& c, Value x, DType to, int bits) {
 Values cast_op(Context& c) {
   const DType to = c.element("to");
   c.ignore("saturate");  // of 8-bit floats, which are no results on a device
-  if ((to == DType::f8e4m3 || to == DType::f8e5m2) && c.if_known(0) == nullptr) c.refuse("8-bit floats are not computed with");
+  if ((to == DType::f8e4m3 || to == DType::f8e5m2) && c.if_known(0) == nullptr)
+    c.refuse("8-bit floats are not computed with");
   return {cast_to(c, c.in(0), to, c.result_bits)};
 }
 
@@ -308,12 +314,17 @@ Values identity(Context& c) {
 Values dropout_op(Context& c) {
   c.number("ratio", 0.5);
   c.ignore("seed");
-  if (c.opset < 7) {
-    if (c.integer("is_test", 0) == 0 && c.opset < 7 && c.wants(1)) c.refuse("training mode draws random numbers; is_test = 1 is supported");
-  }
-  if (c.opset >= 12 && c.has(2) && c.number(2, "training_mode") != 0 && !(c.if_known(1) != nullptr && c.number(1, "ratio") == 0))
-    c.refuse("training mode draws random numbers");
+  c.ignore("consumed_inputs");
+  if (c.opset < 7 && c.integer("is_test", 0) == 0 && c.wants(1)) c.refuse("the mask of opset 6");
   const Value x = c.in(0);
+  if (c.opset >= 12 && c.has(2) && c.number(2, "training_mode") != 0) {
+    const double ratio = c.has(1) ? c.number(1, "the ratio") : 0.5;
+    if (!(ratio >= 0 && ratio < 1)) c.refuse(formatted("a ratio of {}", ratio));
+    if (ratio > 0) {  // drawn by the session's own generator, anew in each step
+      const Value kept = random_bernoulli(c.graph, x.shape(), 1 - ratio);
+      return {select(kept, mul(x, 1 / (1 - ratio)), 0), kept};
+    }
+  }
   return {x, c.wants(1) ? c.filled(x.shape(), 1, c.opset >= 10 ? DType::boolean : x.dtype()) : Value()};
 }
 
@@ -335,18 +346,61 @@ Values is_inf(Context& c) {
 
 std::span<const Op> math_ops() {
   static constexpr std::array table = {
-      Op{"Abs", unary_any<abs>}, Op{"Acos", acos_of, 7}, Op{"Acosh", acosh_of, 9}, Op{"Add", binary<add>}, Op{"Asin", asin_of, 7},
-      Op{"Asinh", asinh_of, 9}, Op{"Atan", atan_of, 7}, Op{"Atanh", atanh_of, 9}, Op{"Cast", cast_op, 6}, Op{"CastLike", cast_like, 15},
-      Op{"Ceil", rounding<ceil>}, Op{"Celu", celu, 12}, Op{"Clip", clip}, Op{"Cos", unary<cos>, 7}, Op{"Cosh", cosh_of, 9},
-      Op{"Div", binary<div>}, Op{"Dropout", dropout_op}, Op{"Elu", elu}, Op{"Erf", unary<erf>, 9}, Op{"Exp", unary<exp>},
-      Op{"Floor", rounding<floor>}, Op{"Gelu", gelu, 20}, Op{"HardSigmoid", hard_sigmoid}, Op{"HardSwish", hard_swish, 14},
-      Op{"Identity", identity}, Op{"IsInf", is_inf, 10}, Op{"IsNaN", is_nan, 9}, Op{"LeakyRelu", leaky_relu}, Op{"Log", unary<log>},
-      Op{"Max", fold_all<maximum>}, Op{"Mean", mean_of}, Op{"Min", fold_all<minimum>}, Op{"Mish", mish, 18}, Op{"Mod", modulo, 10},
-      Op{"Mul", binary<mul>}, Op{"Neg", unary_any<neg>}, Op{"PRelu", prelu}, Op{"Pow", power}, Op{"Reciprocal", unary<recip>},
-      Op{"Relu", unary_any<relu>}, Op{"Round", unary<round>, 11}, Op{"Selu", selu}, Op{"Shrink", shrink, 9}, Op{"Sigmoid", unary<sigmoid>},
-      Op{"Sign", unary_any<sign>, 9}, Op{"Sin", unary<sin>, 7}, Op{"Sinh", sinh_of, 9}, Op{"Softplus", unary<softplus>},
-      Op{"Softsign", softsign}, Op{"Sqrt", unary<sqrt>}, Op{"Sub", binary<sub>}, Op{"Sum", fold_all<add>}, Op{"Tan", tangent, 7},
-      Op{"Tanh", unary<tanh>}, Op{"ThresholdedRelu", thresholded_relu, 10},
+      Op{"Abs", unary_any<abs>},
+      Op{"Acos", acos_of, 7},
+      Op{"Acosh", acosh_of, 9},
+      Op{"Add", binary<add>},
+      Op{"Asin", asin_of, 7},
+      Op{"Asinh", asinh_of, 9},
+      Op{"Atan", atan_of, 7},
+      Op{"Atanh", atanh_of, 9},
+      Op{"Cast", cast_op, 6},
+      Op{"CastLike", cast_like, 15},
+      Op{"Ceil", rounding<ceil>},
+      Op{"Celu", celu, 12},
+      Op{"Clip", clip},
+      Op{"Cos", unary<cos>, 7},
+      Op{"Cosh", cosh_of, 9},
+      Op{"Div", binary<div>},
+      Op{"Dropout", dropout_op, 1, false},
+      Op{"Elu", elu},
+      Op{"Erf", unary<erf>, 9},
+      Op{"Exp", unary<exp>},
+      Op{"Floor", rounding<floor>},
+      Op{"Gelu", gelu, 20},
+      Op{"HardSigmoid", hard_sigmoid},
+      Op{"HardSwish", hard_swish, 14},
+      Op{"Identity", identity},
+      Op{"IsInf", is_inf, 10},
+      Op{"IsNaN", is_nan, 9},
+      Op{"LeakyRelu", leaky_relu},
+      Op{"Log", unary<log>},
+      Op{"Max", fold_all<maximum>},
+      Op{"Mean", mean_of},
+      Op{"Min", fold_all<minimum>},
+      Op{"Mish", mish, 18},
+      Op{"Mod", modulo, 10},
+      Op{"Mul", binary<mul>},
+      Op{"Neg", unary_any<neg>},
+      Op{"PRelu", prelu},
+      Op{"Pow", power},
+      Op{"Reciprocal", unary<recip>},
+      Op{"Relu", unary_any<relu>},
+      Op{"Round", unary<round>, 11},
+      Op{"Selu", selu},
+      Op{"Shrink", shrink, 9},
+      Op{"Sigmoid", unary<sigmoid>},
+      Op{"Sign", unary_any<sign>, 9},
+      Op{"Sin", unary<sin>, 7},
+      Op{"Sinh", sinh_of, 9},
+      Op{"Softplus", unary<softplus>},
+      Op{"Softsign", softsign},
+      Op{"Sqrt", unary<sqrt>},
+      Op{"Sub", binary<sub>},
+      Op{"Sum", fold_all<add>},
+      Op{"Tan", tangent, 7},
+      Op{"Tanh", unary<tanh>},
+      Op{"ThresholdedRelu", thresholded_relu, 10},
   };
   return table;
 }

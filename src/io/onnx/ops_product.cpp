@@ -63,7 +63,8 @@ Labelled diagonals(Labelled x, Context& c) {
     const std::size_t j = x.labels.find(x.labels[i], i + 1);
     if (j == std::string::npos) continue;
     const std::int64_t n = x.value.shape()[static_cast<int>(i)];
-    if (x.value.shape()[static_cast<int>(j)] != n) c.refuse(formatted("'{}' has two extents in one operand", x.labels[i]));
+    if (x.value.shape()[static_cast<int>(j)] != n)
+      c.refuse(formatted("'{}' has two extents in one operand", x.labels[i]));
     Ints perm, dims;
     std::string rest;
     for (std::size_t k = 0; k < x.labels.size(); ++k) {
@@ -111,12 +112,14 @@ Labelled contracted(const Labelled& a, const Labelled& b, const std::string& nee
     for (std::size_t i = 0; i < dims.size(); ++i) {
       if (other.labels.find(x.labels[i]) == std::string::npos) continue;
       const std::int64_t e = other.extent(x.labels[i]);
-      if (dims[i] != e && dims[i] != 1 && e != 1) c.refuse(formatted("'{}' has {} and {} elements", x.labels[i], dims[i], e));
+      if (dims[i] != e && dims[i] != 1 && e != 1)
+        c.refuse(formatted("'{}' has {} and {} elements", x.labels[i], dims[i], e));
       dims[i] = std::max(dims[i], e);
     }
     return Labelled{dims == dims_of(x.value.shape()) ? x.value : expand(x.value, dims), x.labels};
   };
-  const Labelled l = ordered(expanded(a, b), batch + rows + inner), r = ordered(expanded(b, a), batch + inner + columns);
+  const Labelled l = ordered(expanded(a, b), batch + rows + inner),
+                 r = ordered(expanded(b, a), batch + inner + columns);
   const auto count = [](const Labelled& x, const std::string& labels) {
     std::int64_t n = 1;
     for (const char label : labels) n *= x.extent(label);
@@ -144,7 +147,8 @@ Values einsum(Context& c) {
       terms.back() += l;
     }
   }
-  if (terms.size() != c.inputs()) c.refuse(formatted("the equation '{}' has {} terms for {} operands", equation, terms.size(), c.inputs()));
+  if (terms.size() != c.inputs())
+    c.refuse(formatted("the equation '{}' has {} terms for {} operands", equation, terms.size(), c.inputs()));
   std::string dots;  // the labels of "..." of the operand that has most there, outermost first
   std::map<char, int> uses;
   const auto labels_of = [&](const std::string& term, int rank) {
@@ -164,7 +168,8 @@ Values einsum(Context& c) {
         c.refuse(formatted("the equation '{}'", equation));
       }
     }
-    if (rank >= 0 && static_cast<int>(labels.size()) != rank) c.refuse(formatted("the term '{}' for an operand of rank {}", term, rank));
+    if (rank >= 0 && static_cast<int>(labels.size()) != rank)
+      c.refuse(formatted("the term '{}' for an operand of rank {}", term, rank));
     return labels;
   };
   std::vector<Labelled> operands;
@@ -183,7 +188,8 @@ Values einsum(Context& c) {
     }
   }
   for (const char l : result) {
-    if (!uses.contains(l) || std::ranges::count(result, l) != 1) c.refuse(formatted("the result of the equation '{}'", equation));
+    if (!uses.contains(l) || std::ranges::count(result, l) != 1)
+      c.refuse(formatted("the result of the equation '{}'", equation));
   }
   Labelled y = operands[0];
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -202,7 +208,8 @@ Values einsum(Context& c) {
 
 Values conv_op(Context& c) {
   const Shape& x = c.shape(0);
-  if (x.rank() < 3 || x.rank() > 5 || c.rank(1) != x.rank()) c.refuse(formatted("{} spatial axes; 1 to 3 are supported", x.rank() - 2));
+  if (x.rank() < 3 || x.rank() > 5 || c.rank(1) != x.rank())
+    c.refuse(formatted("{} spatial axes; 1 to 3 are supported", x.rank() - 2));
   const Geometry g = window_geometry(c, kernel_of(c, c.shape(1)), spatial(x));
   Value y = convolution(c.in(0), c.in(1), g, c.integer("group", 1));
   if (c.has(2)) {
@@ -231,8 +238,12 @@ Value transposed_3d(Value x, Value w, const Geometry& g, const Ints& extra, std:
   const Shape s = x.shape();
   const std::int64_t n = s[0], c = s[1], depth = s[2];
   const Value flat = reshape(permute(x, {0, 2, 1, 3, 4}), {n * depth, c, s[3], s[4]});
-  const ConvOptions options{.stride = {g.stride[1], g.stride[2]}, .padding = {g.before[1], g.before[2]}, .dilation = {g.dilation[1], g.dilation[2]},
-                            .padding_after = {g.after[1], g.after[2]}, .output_padding = {extra[1], extra[2]}, .groups = groups};
+  const ConvOptions options{.stride = {g.stride[1], g.stride[2]},
+                            .padding = {g.before[1], g.before[2]},
+                            .dilation = {g.dilation[1], g.dilation[2]},
+                            .padding_after = {g.after[1], g.after[2]},
+                            .output_padding = {extra[1], extra[2]},
+                            .groups = groups};
   const std::int64_t full = (depth - 1) * g.stride[0] + g.span(0) + extra[0];
   Value y;
   for (std::int64_t k = 0; k < g.kernel[0]; ++k) {
@@ -250,7 +261,8 @@ Value transposed_3d(Value x, Value w, const Geometry& g, const Ints& extra, std:
 
 Values conv_transpose_op(Context& c) {
   const Shape& x = c.shape(0);
-  if (x.rank() < 3 || x.rank() > 5 || c.rank(1) != x.rank()) c.refuse(formatted("{} spatial axes; 1 to 3 are supported", x.rank() - 2));
+  if (x.rank() < 3 || x.rank() > 5 || c.rank(1) != x.rank())
+    c.refuse(formatted("{} spatial axes; 1 to 3 are supported", x.rank() - 2));
   const Ints extents = spatial(x);
   const std::size_t axes = extents.size();
   const Ints kernel = kernel_of(c, c.shape(1));
@@ -260,9 +272,11 @@ Values conv_transpose_op(Context& c) {
   const Ints wanted = c.ints("output_shape"), pads = c.ints("pads");
   const std::string automatic = c.text("auto_pad", "NOTSET");
   const std::int64_t groups = c.integer("group", 1);
-  if (g.stride.size() != axes || g.dilation.size() != axes || extra.size() != axes) c.refuse("strides, dilations or output_padding do not fit");
+  if (g.stride.size() != axes || g.dilation.size() != axes || extra.size() != axes)
+    c.refuse("strides, dilations or output_padding do not fit");
   for (std::size_t i = 0; i < axes; ++i) {
-    if (g.stride[i] < 1 || g.dilation[i] < 1 || extra[i] < 0) c.refuse("a stride, dilation or output_padding is too small");
+    if (g.stride[i] < 1 || g.dilation[i] < 1 || extra[i] < 0)
+      c.refuse("a stride, dilation or output_padding is too small");
     const std::int64_t full = g.stride[i] * (extents[i] - 1) + extra[i] + g.span(i);
     if (!wanted.empty() || automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       if (!wanted.empty() && wanted.size() != axes && wanted.size() != axes + 2) c.refuse("output_shape does not fit");
@@ -288,7 +302,12 @@ Values conv_transpose_op(Context& c) {
     y = transposed_3d(c.in(0), c.in(1), g, extra, groups);
   } else {
     y = conv_transpose(c.in(0), c.in(1),
-                       {.stride = g.stride, .padding = g.before, .dilation = g.dilation, .padding_after = g.after, .output_padding = extra, .groups = groups});
+                       {.stride = g.stride,
+                        .padding = g.before,
+                        .dilation = g.dilation,
+                        .padding_after = g.after,
+                        .output_padding = extra,
+                        .groups = groups});
   }
   if (c.has(2)) {
     Ints dims(axes + 2, 1);
@@ -308,14 +327,24 @@ Ints kernel_of(Context& c, const Shape& weight) {
 
 Value convolution(Value x, Value w, const Geometry& g, std::int64_t groups) {
   if (g.axes() < 3) {
-    return conv(x, w, {.stride = g.stride, .padding = g.before, .dilation = g.dilation, .padding_after = g.after, .output_padding = {}, .groups = groups});
+    return conv(x, w,
+                {.stride = g.stride,
+                 .padding = g.before,
+                 .dilation = g.dilation,
+                 .padding_after = g.after,
+                 .output_padding = {},
+                 .groups = groups});
   }
   // Over three axes: the sum of one over two for each depth of the kernel; the depths of the result become a part of the batch.
   const Shape s = x.shape();
   const std::int64_t n = s[0], c = s[1], depths = g.windows(0, s[2]);
   x = pad(x, {0, 0, g.before[0], 0, 0}, {0, 0, g.after[0], 0, 0});
-  const ConvOptions options{.stride = {g.stride[1], g.stride[2]}, .padding = {g.before[1], g.before[2]}, .dilation = {g.dilation[1], g.dilation[2]},
-                            .padding_after = {g.after[1], g.after[2]}, .output_padding = {}, .groups = groups};
+  const ConvOptions options{.stride = {g.stride[1], g.stride[2]},
+                            .padding = {g.before[1], g.before[2]},
+                            .dilation = {g.dilation[1], g.dilation[2]},
+                            .padding_after = {g.after[1], g.after[2]},
+                            .output_padding = {},
+                            .groups = groups};
   Value y;
   for (std::int64_t k = 0; k < g.kernel[0]; ++k) {
     const std::int64_t start = k * g.dilation[0];
@@ -331,10 +360,8 @@ Value convolution(Value x, Value w, const Geometry& g, std::int64_t groups) {
 
 std::span<const Op> product_ops() {
   static constexpr std::array table = {
-      Op{"Conv", conv_op, 1, false},
-      Op{"ConvTranspose", conv_transpose_op, 1, false},
-      Op{"Einsum", einsum, 12},
-      Op{"Gemm", gemm},
+      Op{"Conv", conv_op, 1, false}, Op{"ConvTranspose", conv_transpose_op, 1, false},
+      Op{"Einsum", einsum, 12},      Op{"Gemm", gemm},
       Op{"MatMul", matmul_op},
   };
   return table;

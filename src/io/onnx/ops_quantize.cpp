@@ -19,11 +19,16 @@ struct Range {
 Range range_of(Context& c, DType dtype, int bits) {
   if (bits == 4) return dtype == DType::i8 ? Range{-8, 7} : Range{0, 15};
   switch (dtype) {
-    case DType::i8: return {-128, 127};
-    case DType::u8: return {0, 255};
-    case DType::i16: return {-32768, 32767};
-    case DType::u16: return {0, 65535};
-    default: c.refuse(formatted("quantized to {}", dtype_name(dtype)));
+    case DType::i8:
+      return {-128, 127};
+    case DType::u8:
+      return {0, 255};
+    case DType::i16:
+      return {-32768, 32767};
+    case DType::u16:
+      return {0, 65535};
+    default:
+      c.refuse(formatted("quantized to {}", dtype_name(dtype)));
   }
 }
 
@@ -39,7 +44,8 @@ Value spread_over(Context& c, std::size_t i, const Shape& x, std::int64_t axis, 
     if (all.shape()[at] < x[at]) c.refuse("there are fewer blocks than the operand needs");
     return all.shape()[at] == x[at] ? all : slice(all, {at}, {0}, {x[at]});
   }
-  if (v.shape().rank() != 1 || v.shape()[0] != x[at]) c.refuse(formatted("{} scales or zero points for an axis of {}", v.shape().to_string(), x[at]));
+  if (v.shape().rank() != 1 || v.shape()[0] != x[at])
+    c.refuse(formatted("{} scales or zero points for an axis of {}", v.shape().to_string(), x[at]));
   Ints dims(static_cast<std::size_t>(rank), 1);
   dims[static_cast<std::size_t>(at)] = x[at];
   return reshape(v, dims);
@@ -117,7 +123,8 @@ Value exact_product(Value a, Value b) {
   Value y;
   for (std::int64_t start = 0; start < k || !y; start += kExactTerms) {
     const std::int64_t end = std::min(start + kExactTerms, k);
-    const Value part = matmul(cast(slice(a, {-1}, {start}, {end}), DType::f32), cast(slice(b, {-2}, {start}, {end}), DType::f32));
+    const Value part =
+        matmul(cast(slice(a, {-1}, {start}, {end}), DType::f32), cast(slice(b, {-2}, {start}, {end}), DType::f32));
     y = y ? y + cast(part, DType::i32) : cast(part, DType::i32);
   }
   return y;
@@ -130,12 +137,15 @@ Value exact_convolution(Context& c, Value x, Value w) {
   std::int64_t area = 1;
   for (const std::int64_t k : g.kernel) area *= k;
   const std::int64_t step = std::max<std::int64_t>(kExactTerms / area, 1);
-  if (area > kExactTerms || (groups > 1 && channels > step)) c.refuse(formatted("{} terms in a sum; {} are exact", area * channels, kExactTerms));
-  if (groups > 1 || channels <= step) return cast(round(convolution(cast(x, DType::f32), cast(w, DType::f32), g, groups)), DType::i32);
+  if (area > kExactTerms || (groups > 1 && channels > step))
+    c.refuse(formatted("{} terms in a sum; {} are exact", area * channels, kExactTerms));
+  if (groups > 1 || channels <= step)
+    return cast(round(convolution(cast(x, DType::f32), cast(w, DType::f32), g, groups)), DType::i32);
   Value y;
   for (std::int64_t start = 0; start < channels; start += step) {
     const std::int64_t end = std::min(start + step, channels);
-    const Value part = convolution(cast(slice(x, {1}, {start}, {end}), DType::f32), cast(slice(w, {1}, {start}, {end}), DType::f32), g, 1);
+    const Value part = convolution(cast(slice(x, {1}, {start}, {end}), DType::f32),
+                                   cast(slice(w, {1}, {start}, {end}), DType::f32), g, 1);
     y = y ? y + cast(round(part), DType::i32) : cast(round(part), DType::i32);
   }
   return y;
@@ -158,7 +168,8 @@ Values conv_integer(Context& c) {
 Value requantized(Context& c, Value y, Value b_scale) {
   const Value scale = reshaped(c.in(1), {}) * b_scale / reshaped(c.in(6), {});
   const DType dtype = c.dtype(7);
-  return quantized(cast(y, DType::f32) * cast(scale, DType::f32), reshaped(c.in(7), {}), range_of(c, dtype, c.bits(7)), dtype);
+  return quantized(cast(y, DType::f32) * cast(scale, DType::f32), reshaped(c.in(7), {}), range_of(c, dtype, c.bits(7)),
+                   dtype);
 }
 
 Values qlinear_matmul(Context& c) {
@@ -189,13 +200,17 @@ Values qlinear_conv(Context& c) {
 
 /// com.microsoft: A [..., K] times blocks of 4-bit integers [N, blocks, bytes], two to a byte, the first in the low half.
 Values matmul_nbits(Context& c) {
-  const std::int64_t k = c.integer("K"), n = c.integer("N"), bits = c.integer("bits", 4), block = c.integer("block_size");
+  const std::int64_t k = c.integer("K"), n = c.integer("N"), bits = c.integer("bits", 4),
+                     block = c.integer("block_size");
   c.ignore("accuracy_level");
   if (bits != 4) c.refuse(formatted("{} bits; 4 are supported", bits));
-  if (block < 16 || block > 65536 || block % 2 != 0 || k < 1 || n < 1 || k > (1 << 24)) c.refuse(formatted("blocks of {}, K = {}, N = {}", block, k, n));
+  if (block < 16 || block > 65536 || block % 2 != 0 || k < 1 || n < 1 || k > (1 << 24))
+    c.refuse(formatted("blocks of {}, K = {}, N = {}", block, k, n));
   const std::int64_t blocks = (k + block - 1) / block;
-  const auto unpacked = [&](const Literal& packed, std::int64_t rows, std::int64_t columns, std::int64_t row_bytes, std::string_view what) {
-    if (packed.type().dtype != DType::u8 || packed.type().shape.elements() != rows * row_bytes) c.refuse(formatted("{} is {}", what, packed.type().to_string()));
+  const auto unpacked = [&](const Literal& packed, std::int64_t rows, std::int64_t columns, std::int64_t row_bytes,
+                            std::string_view what) {
+    if (packed.type().dtype != DType::u8 || packed.type().shape.elements() != rows * row_bytes)
+      c.refuse(formatted("{} is {}", what, packed.type().to_string()));
     std::vector<std::byte> values(static_cast<std::size_t>(rows * columns));
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t i = 0; i < columns; ++i) {
@@ -213,7 +228,8 @@ Values matmul_nbits(Context& c) {
     w = sub(w, 8);
   } else if (c.dtype(3) == DType::u8) {
     const std::int64_t row_bytes = (blocks + 1) / 2;
-    w = w - cast(reshape(unpacked(c.known(3, "the zero points"), n, blocks, row_bytes, "zero_points"), {n, blocks, 1}), scale.dtype());
+    w = w - cast(reshape(unpacked(c.known(3, "the zero points"), n, blocks, row_bytes, "zero_points"), {n, blocks, 1}),
+                 scale.dtype());
   } else {
     w = w - reshape(c.in(3), {n, blocks, 1});
   }

@@ -16,7 +16,8 @@ using Activation = std::function<Value(Value)>;
 /// The activation functions, gate by gate and direction by direction.
 class Activations {
  public:
-  Activations(Context& c, std::size_t directions, std::vector<std::string> defaults) : c_(c), per_direction_(defaults.size()) {
+  Activations(Context& c, std::size_t directions, std::vector<std::string> defaults)
+      : c_(c), per_direction_(defaults.size()) {
     names_ = c.texts("activations");
     const std::vector<double> alphas = c.numbers("activation_alpha"), betas = c.numbers("activation_beta");
     if (names_.empty()) {
@@ -76,12 +77,13 @@ struct Recurrent {
   std::int64_t gates, hidden = 0, steps = 0, batch = 0, directions = 1;
   bool batch_first = false, backward_only = false;
   double clip = 0;
-  Value x;                     ///< [steps, batch, in]
+  Value x;                       ///< [steps, batch, in]
   std::optional<Value> lengths;  ///< i32 [batch]
 
   Recurrent(Context& context, std::int64_t gate_count) : c(context), gates(gate_count) {
     const std::string direction = c.text("direction", "forward");
-    if (direction != "forward" && direction != "reverse" && direction != "bidirectional") c.refuse("direction is '" + direction + "'");
+    if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
+      c.refuse("direction is '" + direction + "'");
     directions = direction == "bidirectional" ? 2 : 1;
     backward_only = direction == "reverse";
     batch_first = c.flag("layout", false);
@@ -95,7 +97,8 @@ struct Recurrent {
     batch = x.shape()[1];
     if (steps > kMaxSteps) c.refuse(formatted("{} steps; {} at most are unrolled", steps, kMaxSteps));
     if (steps < 1) c.refuse("no steps");
-    if (c.shape(1) != Shape{directions, gates * hidden, x.shape()[2]} || c.shape(2) != Shape{directions, gates * hidden, hidden})
+    if (c.shape(1) != Shape{directions, gates * hidden, x.shape()[2]} ||
+        c.shape(2) != Shape{directions, gates * hidden, hidden})
       c.refuse(formatted("W is {}, R is {}", c.shape(1).to_string(), c.shape(2).to_string()));
     if (c.has(3) && c.shape(3) != Shape{directions, 2 * gates * hidden}) c.refuse("B does not fit");
     if (const Literal* known = c.if_known(4); known != nullptr) {
@@ -136,7 +139,8 @@ struct Recurrent {
   /// step(projected [batch, gates * hidden], state, direction) -> state
   using Step = std::function<State(Value, const State&, std::size_t)>;
 
-  Values run(const std::vector<std::size_t>& initial_inputs, const std::function<std::optional<Value>(std::int64_t)>& input_bias, const Step& step) {
+  Values run(const std::vector<std::size_t>& initial_inputs,
+             const std::function<std::optional<Value>(std::int64_t)>& input_bias, const Step& step) {
     std::vector<Value> outputs;
     std::vector<std::vector<Value>> finals(initial_inputs.size());
     for (std::int64_t d = 0; d < directions; ++d) {
@@ -163,10 +167,13 @@ struct Recurrent {
       outputs.push_back(reshape(all, {steps, 1, batch, hidden}));
       for (std::size_t k = 0; k < state.size(); ++k) finals[k].push_back(reshape(state[k], {1, batch, hidden}));
     }
-    const auto joined = [](const std::vector<Value>& parts, std::int64_t axis) { return parts.size() == 1 ? parts[0] : concat(parts, axis); };
+    const auto joined = [](const std::vector<Value>& parts, std::int64_t axis) {
+      return parts.size() == 1 ? parts[0] : concat(parts, axis);
+    };
     Values results = {joined(outputs, 1)};
     if (batch_first) results[0] = permute(results[0], {2, 0, 1, 3});
-    for (const std::vector<Value>& f : finals) results.push_back(batch_first ? permute(joined(f, 0), {1, 0, 2}) : joined(f, 0));
+    for (const std::vector<Value>& f : finals)
+      results.push_back(batch_first ? permute(joined(f, 0), {1, 0, 2}) : joined(f, 0));
     return results;
   }
 };
@@ -179,53 +186,57 @@ std::optional<Value> both_biases(const Recurrent& r, std::int64_t d) {
 Values rnn(Context& c) {
   Recurrent r(c, 1);
   const Activations f(c, static_cast<std::size_t>(r.directions), {"Tanh"});
-  return r.run({5}, [&](std::int64_t d) { return both_biases(r, d); },
-               [&](Value x, const Recurrent::State& s, std::size_t d) -> Recurrent::State {
-                 return {f.apply(d, 0, r.clipped(x + matmul(s[0], r.part(2, static_cast<std::int64_t>(d)), false, true)))};
-               });
+  return r.run(
+      {5}, [&](std::int64_t d) { return both_biases(r, d); },
+      [&](Value x, const Recurrent::State& s, std::size_t d) -> Recurrent::State {
+        return {f.apply(d, 0, r.clipped(x + matmul(s[0], r.part(2, static_cast<std::int64_t>(d)), false, true)))};
+      });
 }
 
 Values gru(Context& c) {
   Recurrent r(c, 3);
   const bool linear_before_reset = c.flag("linear_before_reset", false);
   const Activations f(c, static_cast<std::size_t>(r.directions), {"Sigmoid", "Tanh"});
-  return r.run({5}, [&](std::int64_t d) { return r.bias(d, 0); },
-               [&](Value x, const Recurrent::State& s, std::size_t direction) -> Recurrent::State {
-                 const auto d = static_cast<std::int64_t>(direction);
-                 const Value w = r.part(2, d), h = s[0];
-                 const auto rows = [&](Value v, std::int64_t first, std::int64_t count) {
-                   return slice(v, {0}, {first * r.hidden}, {(first + count) * r.hidden});
-                 };
-                 const auto b = r.bias(d, 1);
-                 Value zr = slice(x, {1}, {0}, {2 * r.hidden}) + matmul(h, rows(w, 0, 2), false, true);
-                 if (b) zr = zr + rows(*b, 0, 2);
-                 const Value z = f.apply(direction, 0, r.clipped(r.gate(zr, 0))), reset = f.apply(direction, 0, r.clipped(r.gate(zr, 1)));
-                 Value inner = matmul(linear_before_reset ? h : reset * h, rows(w, 2, 1), false, true);
-                 if (b) inner = inner + rows(*b, 2, 1);
-                 if (linear_before_reset) inner = reset * inner;
-                 const Value candidate = f.apply(direction, 1, r.clipped(r.gate(x, 2) + inner));
-                 return {sub(1, z) * candidate + z * h};
-               });
+  return r.run(
+      {5}, [&](std::int64_t d) { return r.bias(d, 0); },
+      [&](Value x, const Recurrent::State& s, std::size_t direction) -> Recurrent::State {
+        const auto d = static_cast<std::int64_t>(direction);
+        const Value w = r.part(2, d), h = s[0];
+        const auto rows = [&](Value v, std::int64_t first, std::int64_t count) {
+          return slice(v, {0}, {first * r.hidden}, {(first + count) * r.hidden});
+        };
+        const auto b = r.bias(d, 1);
+        Value zr = slice(x, {1}, {0}, {2 * r.hidden}) + matmul(h, rows(w, 0, 2), false, true);
+        if (b) zr = zr + rows(*b, 0, 2);
+        const Value z = f.apply(direction, 0, r.clipped(r.gate(zr, 0))),
+                    reset = f.apply(direction, 0, r.clipped(r.gate(zr, 1)));
+        Value inner = matmul(linear_before_reset ? h : reset * h, rows(w, 2, 1), false, true);
+        if (b) inner = inner + rows(*b, 2, 1);
+        if (linear_before_reset) inner = reset * inner;
+        const Value candidate = f.apply(direction, 1, r.clipped(r.gate(x, 2) + inner));
+        return {sub(1, z) * candidate + z * h};
+      });
 }
 
 Values lstm(Context& c) {
   Recurrent r(c, 4);
   const bool coupled = c.flag("input_forget", false);
   const Activations f(c, static_cast<std::size_t>(r.directions), {"Sigmoid", "Tanh", "Tanh"});
-  return r.run({5, 6}, [&](std::int64_t d) { return both_biases(r, d); },
-               [&](Value x, const Recurrent::State& s, std::size_t direction) -> Recurrent::State {
-                 const auto d = static_cast<std::int64_t>(direction);
-                 const Value all = x + matmul(s[0], r.part(2, d), false, true);  // i o f c
-                 const auto gate = [&](std::int64_t g, std::int64_t peephole, Value cell) {
-                   Value v = r.gate(all, g);
-                   if (c.has(7)) v = v + slice(r.part(7, d), {0}, {peephole * r.hidden}, {(peephole + 1) * r.hidden}) * cell;
-                   return f.apply(direction, 0, r.clipped(v));
-                 };
-                 const Value i = gate(0, 0, s[1]);
-                 const Value forget = coupled ? sub(1, i) : gate(2, 2, s[1]);
-                 const Value cell = forget * s[1] + i * f.apply(direction, 1, r.clipped(r.gate(all, 3)));
-                 return {gate(1, 1, cell) * f.apply(direction, 2, cell), cell};
-               });
+  return r.run(
+      {5, 6}, [&](std::int64_t d) { return both_biases(r, d); },
+      [&](Value x, const Recurrent::State& s, std::size_t direction) -> Recurrent::State {
+        const auto d = static_cast<std::int64_t>(direction);
+        const Value all = x + matmul(s[0], r.part(2, d), false, true);  // i o f c
+        const auto gate = [&](std::int64_t g, std::int64_t peephole, Value cell) {
+          Value v = r.gate(all, g);
+          if (c.has(7)) v = v + slice(r.part(7, d), {0}, {peephole * r.hidden}, {(peephole + 1) * r.hidden}) * cell;
+          return f.apply(direction, 0, r.clipped(v));
+        };
+        const Value i = gate(0, 0, s[1]);
+        const Value forget = coupled ? sub(1, i) : gate(2, 2, s[1]);
+        const Value cell = forget * s[1] + i * f.apply(direction, 1, r.clipped(r.gate(all, 3)));
+        return {gate(1, 1, cell) * f.apply(direction, 2, cell), cell};
+      });
 }
 
 }  // namespace

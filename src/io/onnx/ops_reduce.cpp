@@ -15,7 +15,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 struct Reduced {
   Axes axes;
   bool keep = true, nothing = false;
-  Ints result;  ///< dims
+  Ints result;         ///< dims
   bool empty = false;  ///< no elements are reduced, but there are results
 };
 
@@ -72,13 +72,19 @@ Values reduce_mean(Context& c) {
 double lowest(DType dtype, bool of_max) {
   if (is_float(dtype)) return of_max ? -kInf : kInf;
   switch (dtype) {
-    case DType::i8: return of_max ? -128 : 127;
-    case DType::i16: return of_max ? -32768 : 32767;
-    case DType::u8: return of_max ? 0 : 255;
-    case DType::u16: return of_max ? 0 : 65535;
+    case DType::i8:
+      return of_max ? -128 : 127;
+    case DType::i16:
+      return of_max ? -32768 : 32767;
+    case DType::u8:
+      return of_max ? 0 : 255;
+    case DType::u16:
+      return of_max ? 0 : 65535;
     case DType::u32:
-    case DType::u64: return of_max ? 0 : 4294967295.0;
-    default: return of_max ? -2147483648.0 : 2147483647.0;
+    case DType::u64:
+      return of_max ? 0 : 4294967295.0;
+    default:
+      return of_max ? -2147483648.0 : 2147483647.0;
   }
 }
 
@@ -89,7 +95,8 @@ Values extreme(Context& c) {
     const Value x = over < of_max ? reduce_max : reduce_min > (cast(c.in(0), DType::i32), r);
     return {cast(x, DType::boolean)};
   }
-  if (r.empty) return {c.filled(Shape(std::span<const std::int64_t>(r.result)), lowest(c.dtype(0), of_max), c.dtype(0))};
+  if (r.empty)
+    return {c.filled(Shape(std::span<const std::int64_t>(r.result)), lowest(c.dtype(0), of_max), c.dtype(0))};
   return {in_wide(c.in(0), [&](Value x) { return over < of_max ? reduce_max : reduce_min > (x, r); })};
 }
 
@@ -161,20 +168,13 @@ Values hardmax_op(Context& c) {  // 1 at the first maximum
 
 std::span<const Op> reduce_ops() {
   static constexpr std::array table = {
-      Op{"ArgMax", arg<argmax>},
-      Op{"ArgMin", arg<argmin>},
-      Op{"Hardmax", hardmax_op},
-      Op{"LogSoftmax", log_softmax_op},
-      Op{"ReduceL1", reduce_l1},
-      Op{"ReduceL2", reduce_l2},
-      Op{"ReduceLogSum", reduce_log_sum},
-      Op{"ReduceLogSumExp", reduce_log_sum_exp},
-      Op{"ReduceMax", extreme<true>},
-      Op{"ReduceMean", reduce_mean},
-      Op{"ReduceMin", extreme<false>},
-      Op{"ReduceProd", reduce_prod},
-      Op{"ReduceSum", reduce_sum},
-      Op{"ReduceSumSquare", reduce_sum_square},
+      Op{"ArgMax", arg<argmax>},          Op{"ArgMin", arg<argmin>},
+      Op{"Hardmax", hardmax_op},          Op{"LogSoftmax", log_softmax_op},
+      Op{"ReduceL1", reduce_l1},          Op{"ReduceL2", reduce_l2},
+      Op{"ReduceLogSum", reduce_log_sum}, Op{"ReduceLogSumExp", reduce_log_sum_exp},
+      Op{"ReduceMax", extreme<true>},     Op{"ReduceMean", reduce_mean},
+      Op{"ReduceMin", extreme<false>},    Op{"ReduceProd", reduce_prod},
+      Op{"ReduceSum", reduce_sum},        Op{"ReduceSumSquare", reduce_sum_square},
       Op{"Softmax", softmax_op},
   };
   return table;

@@ -76,7 +76,8 @@ std::vector<double> weights(const Resizing& r, const AxisResize& a) {
     }
     for (std::int64_t i = 0; i < taps; ++i) {
       const double at = std::clamp(base + static_cast<double>(first + i), 0.0, static_cast<double>(a.n - 1));
-      matrix[static_cast<std::size_t>(o * a.n) + static_cast<std::size_t>(at)] += w[static_cast<std::size_t>(i)] / total;
+      matrix[static_cast<std::size_t>(o * a.n) + static_cast<std::size_t>(at)] +=
+          w[static_cast<std::size_t>(i)] / total;
     }
   }
   return matrix;
@@ -103,7 +104,8 @@ std::optional<Value> whole(Value x, const Resizing& r, const std::vector<AxisRes
   ResizeOptions o;
   o.mode = r.mode == "nearest" ? ResizeMode::Nearest : r.mode == "linear" ? ResizeMode::Linear : ResizeMode::Cubic;
   o.cubic_a = r.cubic_a;
-  if (r.coordinates == "half_pixel" || r.coordinates == "pytorch_half_pixel" || r.coordinates == "half_pixel_symmetric") {
+  if (r.coordinates == "half_pixel" || r.coordinates == "pytorch_half_pixel" ||
+      r.coordinates == "half_pixel_symmetric") {
     o.coordinates = ResizeCoordinates::HalfPixel;
   } else if (r.coordinates == "align_corners") {
     o.coordinates = ResizeCoordinates::AlignCorners;
@@ -112,8 +114,8 @@ std::optional<Value> whole(Value x, const Resizing& r, const std::vector<AxisRes
   } else {
     return std::nullopt;
   }
-  o.rounding = r.nearest == "floor"              ? NearestRounding::Floor
-               : r.nearest == "ceil"             ? NearestRounding::Ceil
+  o.rounding = r.nearest == "floor"               ? NearestRounding::Floor
+               : r.nearest == "ceil"              ? NearestRounding::Ceil
                : r.nearest == "round_prefer_ceil" ? NearestRounding::PreferCeil
                                                   : NearestRounding::PreferFloor;
   return resize(x, sizes, o);
@@ -134,7 +136,8 @@ Value resized(Context& c, Value x, const Resizing& r, const std::vector<AxisResi
       if (!is_float(x.dtype())) c.refuse("mode " + r.mode + " of " + std::string(dtype_name(x.dtype())));
       Ints dims = dims_of(x.shape());
       std::int64_t outer = 1, inner = 1;
-      for (int i = 0; i < x.shape().rank(); ++i) (i < a.axis ? outer : i > a.axis ? inner : dims[static_cast<std::size_t>(i)]) *= i == a.axis ? 1 : x.shape()[i];
+      for (int i = 0; i < x.shape().rank(); ++i)
+        (i < a.axis ? outer : i > a.axis ? inner : dims[static_cast<std::size_t>(i)]) *= i == a.axis ? 1 : x.shape()[i];
       dims[static_cast<std::size_t>(a.axis)] = a.m;
       x = reshape(matmul(c.tensor({a.m, a.n}, weights(r, a), x.dtype()), reshape(x, {outer, a.n, inner})), dims);
     }
@@ -152,7 +155,9 @@ Value resized(Context& c, Value x, const Resizing& r, const std::vector<AxisResi
   return x;
 }
 
-std::vector<double> known_numbers(Context& c, std::size_t i, std::string_view what) { return c.known(i, what).to_doubles(); }
+std::vector<double> known_numbers(Context& c, std::size_t i, std::string_view what) {
+  return c.known(i, what).to_doubles();
+}
 
 bool given(Context& c, std::size_t i) { return c.has(i) && c.shape(i).elements() > 0; }
 
@@ -161,9 +166,10 @@ Values resize_op(Context& c) {
   r.mode = c.text("mode", "nearest");
   if (r.mode != "nearest" && r.mode != "linear" && r.mode != "cubic") c.refuse("mode is '" + r.mode + "'");
   r.coordinates = c.text("coordinate_transformation_mode", c.opset < 11 ? "asymmetric" : "half_pixel");
-  constexpr std::array known = {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
-                                "align_corners", "asymmetric", "tf_crop_and_resize"};
-  if (std::ranges::find(known, r.coordinates) == known.end()) c.refuse("coordinate_transformation_mode is '" + r.coordinates + "'");
+  constexpr std::array known = {"half_pixel",    "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
+                                "align_corners", "asymmetric",           "tf_crop_and_resize"};
+  if (std::ranges::find(known, r.coordinates) == known.end())
+    c.refuse("coordinate_transformation_mode is '" + r.coordinates + "'");
   r.nearest = c.text("nearest_mode", c.opset < 11 ? "floor" : "round_prefer_floor");
   r.cubic_a = c.number("cubic_coeff_a", -0.75);
   r.extrapolation = c.number("extrapolation_value", 0);
@@ -178,8 +184,10 @@ Values resize_op(Context& c) {
   const std::size_t scales_at = c.opset < 11 ? 1 : 2;
   const bool by_scale = given(c, scales_at);
   if (by_scale == (c.opset >= 11 && given(c, 3))) c.refuse("either scales or sizes must be given");
-  const std::vector<double> wanted = by_scale ? known_numbers(c, scales_at, "the scales") : known_numbers(c, 3, "the sizes");
-  if (wanted.size() != listed.size()) c.refuse(formatted("{} scales or sizes for {} axes", wanted.size(), listed.size()));
+  const std::vector<double> wanted =
+      by_scale ? known_numbers(c, scales_at, "the scales") : known_numbers(c, 3, "the sizes");
+  if (wanted.size() != listed.size())
+    c.refuse(formatted("{} scales or sizes for {} axes", wanted.size(), listed.size()));
   std::vector<double> roi;
   if (r.coordinates == "tf_crop_and_resize") {
     roi = known_numbers(c, 1, "the region");
@@ -190,7 +198,8 @@ Values resize_op(Context& c) {
     const double s = wanted[i] / static_cast<double>(c.shape(0)[static_cast<int>(listed[i])]);
     common = i == 0 ? s : policy == "not_larger" ? std::min(common, s) : std::max(common, s);
   }
-  if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller") c.refuse("keep_aspect_ratio_policy is '" + policy + "'");
+  if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller")
+    c.refuse("keep_aspect_ratio_policy is '" + policy + "'");
   std::vector<AxisResize> axes;
   for (std::size_t i = 0; i < listed.size(); ++i) {
     AxisResize a;
@@ -219,7 +228,8 @@ Values upsample(Context& c) {
   if (static_cast<int>(scales.size()) != c.rank(0)) c.refuse("the scales do not fit the operand");
   std::vector<AxisResize> axes;
   for (int i = 0; i < c.rank(0); ++i) {
-    const double scale = scales[static_cast<std::size_t>(i)], size = std::floor(static_cast<double>(c.shape(0)[i]) * scale);
+    const double scale = scales[static_cast<std::size_t>(i)],
+                 size = std::floor(static_cast<double>(c.shape(0)[i]) * scale);
     if (!(scale > 0) || !(size < 1e9)) c.refuse(formatted("a scale of {}", scale));
     if (scale != 1) axes.push_back({i, c.shape(0)[i], static_cast<std::int64_t>(size), scale, 0, 1});
   }
@@ -270,11 +280,13 @@ Values grid_sample(Context& c) {
   const std::string padding = c.text("padding_mode", "zeros");
   const bool align = c.flag("align_corners", false);
   if (mode != "linear" && mode != "nearest" && mode != "cubic") c.refuse("mode is '" + mode + "'");
-  if (padding != "zeros" && padding != "border" && padding != "reflection") c.refuse("padding_mode is '" + padding + "'");
+  if (padding != "zeros" && padding != "border" && padding != "reflection")
+    c.refuse("padding_mode is '" + padding + "'");
   const Shape& s = c.shape(0);
   const Shape& gs = c.shape(1);
   const int axes = s.rank() - 2;
-  if (axes < 1 || axes > 3 || gs.rank() != s.rank() || gs[gs.rank() - 1] != axes) c.refuse("the grid does not fit the operand");
+  if (axes < 1 || axes > 3 || gs.rank() != s.rank() || gs[gs.rank() - 1] != axes)
+    c.refuse("the grid does not fit the operand");
   std::int64_t area = 1, points = 1;
   for (int i = 0; i < axes; ++i) area *= s[i + 2], points *= gs[i + 1];
   const Value x = reshape(c.in(0), {s[0], s[1], area}), grid = reshape(c.in(1), {gs[0], points, axes});
@@ -289,7 +301,8 @@ Values grid_sample(Context& c) {
     const Value g = reshape(slice(grid, {2}, {axes - 1 - i}, {axes - i}), {gs[0], 1, points});
     Value at = align ? mul(add(g, 1), (n - 1) / 2) : mul(sub(mul(add(g, 1), n), 1), 0.5);
     if (mode == "nearest") at = round(at);
-    if (padding == "border") at = select(logical_or(less(at, low), greater(at, high)), minimum(maximum(at, 0), n - 1), at);
+    if (padding == "border")
+      at = select(logical_or(less(at, low), greater(at, high)), minimum(maximum(at, 0), n - 1), at);
     if (padding == "reflection") at = mirrored(at, low, high);
     const auto tap = [&](Value where, Value weight) {
       if (padding == "reflection") where = mirrored(where, low, high);

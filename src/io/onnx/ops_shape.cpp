@@ -68,10 +68,12 @@ Values size_op(Context& c) { return {c.graph.constant(of_ints({c.shape(0).elemen
 Values range_op(Context& c) {
   const DType dtype = c.dtype(0);
   const double start = c.number(0, "the start"), limit = c.number(1, "the limit"), delta = c.number(2, "the step");
-  if (delta == 0 || !std::isfinite(start) || !std::isfinite(limit) || !std::isfinite(delta)) c.refuse("the step is 0, or a bound is infinite");
+  if (delta == 0 || !std::isfinite(start) || !std::isfinite(limit) || !std::isfinite(delta))
+    c.refuse("the step is 0, or a bound is infinite");
   const double count = std::max(0.0, std::ceil((limit - start) / delta));
   if (count > 1e9) c.refuse(formatted("{} elements", count));
-  const Value i = counted(c, static_cast<std::int64_t>(count), is_float(dtype) || dtype == DType::i64 ? dtype : DType::i32);
+  const Value i =
+      counted(c, static_cast<std::int64_t>(count), is_float(dtype) || dtype == DType::i64 ? dtype : DType::i32);
   const Value y = add(mul(i, delta), start);
   return {y.dtype() == dtype ? y : cast(y, dtype)};
 }
@@ -139,7 +141,8 @@ Values unsqueeze_op(Context& c) {
   const int rank = c.rank(0) + static_cast<int>(given.size());
   const Ints axes = c.axes(given, rank);
   Ints dims;
-  for (int i = 0, from = 0; i < rank; ++i) dims.push_back(std::ranges::find(axes, i) != axes.end() ? 1 : c.shape(0)[from++]);
+  for (int i = 0, from = 0; i < rank; ++i)
+    dims.push_back(std::ranges::find(axes, i) != axes.end() ? 1 : c.shape(0)[from++]);
   c.result_bits = c.bits(0);
   return {reshaped(c.in(0), dims)};
 }
@@ -175,7 +178,8 @@ Values split_op(Context& c) {
     if (s < 0 || s > extent) c.refuse(formatted("a part of {} elements", s));
     sum += s;
   }
-  if (sum != extent || sizes.size() != c.outputs()) c.refuse(formatted("{} parts of {} elements in all, of {}", sizes.size(), sum, extent));
+  if (sum != extent || sizes.size() != c.outputs())
+    c.refuse(formatted("{} parts of {} elements in all, of {}", sizes.size(), sum, extent));
   Values results;
   std::int64_t start = 0;
   for (const std::int64_t s : sizes) {
@@ -207,7 +211,8 @@ Values slice_op(Context& c) {
     };
     if (step > 0) {
       const std::int64_t start = place(starts[i], 0, extent), end = std::max(start, place(ends[i], 0, extent));
-      if (start != 0 || end != extent || step != 1) x = slice(x, {axis}, {start}, {end}, {std::min(step, std::max<std::int64_t>(extent, 1))});
+      if (start != 0 || end != extent || step != 1)
+        x = slice(x, {axis}, {start}, {end}, {std::min(step, std::max<std::int64_t>(extent, 1))});
       continue;
     }
     const std::int64_t start = place(starts[i], -1, extent - 1), end = std::min(start, place(ends[i], -1, extent - 1));
@@ -216,7 +221,9 @@ Values slice_op(Context& c) {
       x = slice(x, {axis}, {0}, {0});
       continue;
     }
-    x = flip(slice(x, {axis}, {start + (count - 1) * step}, {start + 1}, {std::min(-step, std::max<std::int64_t>(extent, 1))}), {axis});
+    x = flip(slice(x, {axis}, {start + (count - 1) * step}, {start + 1},
+                   {std::min(-step, std::max<std::int64_t>(extent, 1))}),
+             {axis});
   }
   c.result_bits = c.bits(0);
   return {x};
@@ -319,7 +326,8 @@ Values depth_to_space(Context& c) {
 
 Values space_to_depth(Context& c) {
   const std::int64_t b = c.integer("blocksize");
-  if (c.rank(0) != 4 || b < 1 || c.shape(0)[2] % b != 0 || c.shape(0)[3] % b != 0) c.refuse("the operand is no [N, C, H b, W b]");
+  if (c.rank(0) != 4 || b < 1 || c.shape(0)[2] % b != 0 || c.shape(0)[3] % b != 0)
+    c.refuse("the operand is no [N, C, H b, W b]");
   const Shape& s = c.shape(0);
   const std::int64_t n = s[0], d = s[1], h = s[2] / b, w = s[3] / b;
   return {reshape(permute(reshape(c.in(0), {n, d, h, b, w, b}), {0, 3, 5, 1, 2, 4}), {n, d * b * b, h, w})};

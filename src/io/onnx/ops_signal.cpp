@@ -55,7 +55,8 @@ Value transformed(Context& c, Value re, std::optional<Value> im, std::int64_t le
     out_re = out_re - mul(matmul(*im, sine), sign);
     out_im = out_im + matmul(*im, cosine);
   }
-  if (inverse) out_re = mul(out_re, 1.0 / static_cast<double>(length)), out_im = mul(out_im, 1.0 / static_cast<double>(length));
+  if (inverse)
+    out_re = mul(out_re, 1.0 / static_cast<double>(length)), out_im = mul(out_im, 1.0 / static_cast<double>(length));
   Ints dims = dims_of(out_re.shape());
   dims.push_back(1);
   return concat({reshape(out_re, dims), reshape(out_im, dims)}, -1);
@@ -80,12 +81,14 @@ Values dft(Context& c) {
   }
   there.push_back(axis);
   there.push_back(rank - 1);
-  for (std::size_t i = 0; i < there.size(); ++i) back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < there.size(); ++i)
+    back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
   x = permute(x, there);
   Ints dims = dims_of(x.shape());
   dims.pop_back();
   const auto part = [&](std::int64_t p) { return reshape(slice(x, {-1}, {p}, {p + 1}), dims); };
-  const Value y = transformed(c, part(0), parts == 2 ? std::optional(part(1)) : std::nullopt, length, onesided ? length / 2 + 1 : length, inverse);
+  const Value y = transformed(c, part(0), parts == 2 ? std::optional(part(1)) : std::nullopt, length,
+                              onesided ? length / 2 + 1 : length, inverse);
   return {permute(y, back)};
 }
 
@@ -103,7 +106,8 @@ Values stft(Context& c) {
 }
 
 Values mel_weights(Context& c) {
-  const std::int64_t bins = c.integer(0, "num_mel_bins"), length = c.integer(1, "dft_length"), rate = c.integer(2, "sample_rate");
+  const std::int64_t bins = c.integer(0, "num_mel_bins"), length = c.integer(1, "dft_length"),
+                     rate = c.integer(2, "sample_rate");
   const double low = c.number(3, "lower_edge_hertz"), high = c.number(4, "upper_edge_hertz");
   const DType dtype = c.element("output_datatype", DType::f32);
   const std::int64_t rows = length / 2 + 1;
@@ -113,7 +117,8 @@ Values mel_weights(Context& c) {
   std::vector<std::int64_t> edges;
   for (std::int64_t i = 0; i < bins + 2; ++i) {
     const double hertz = 700 * (std::pow(10, (static_cast<double>(i) * step + mel(low)) / 2595) - 1);
-    edges.push_back(static_cast<std::int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
+    edges.push_back(
+        static_cast<std::int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
   }
   std::vector<double> values(static_cast<std::size_t>(rows * bins));
   for (std::int64_t b = 0; b < bins; ++b) {
@@ -123,8 +128,10 @@ Values mel_weights(Context& c) {
       if (row >= 0 && row < rows) values[static_cast<std::size_t>(row * bins + b)] = v;
     };
     if (middle == left) set(middle, 1);
-    for (std::int64_t j = left; j <= middle && middle != left; ++j) set(j, static_cast<double>(j - left) / static_cast<double>(middle - left));
-    for (std::int64_t j = middle; j < right; ++j) set(j, static_cast<double>(right - j) / static_cast<double>(right - middle));
+    for (std::int64_t j = left; j <= middle && middle != left; ++j)
+      set(j, static_cast<double>(j - left) / static_cast<double>(middle - left));
+    for (std::int64_t j = middle; j < right; ++j)
+      set(j, static_cast<double>(right - j) / static_cast<double>(right - middle));
   }
   return {c.tensor({rows, bins}, values, dtype)};
 }

@@ -38,7 +38,8 @@ Geometry window_geometry(Context& c, const Ints& kernel, const Ints& extents) {
       c.refuse("auto_pad is '" + automatic + "'");
     }
     if (g.span(i) > extents[i] + g.before[i] + g.after[i])
-      c.refuse(formatted("a kernel that spans {} in {} padded elements", g.span(i), extents[i] + g.before[i] + g.after[i]));
+      c.refuse(
+          formatted("a kernel that spans {} in {} padded elements", g.span(i), extents[i] + g.before[i] + g.after[i]));
   }
   return g;
 }
@@ -55,7 +56,8 @@ struct Pool {
 Pool pool_of(Context& c) {
   Pool p;
   p.extents = spatial(c.shape(0));
-  if (p.extents.empty() || p.extents.size() > 3) c.refuse(formatted("{} spatial axes; 1 to 3 are supported", p.extents.size()));
+  if (p.extents.empty() || p.extents.size() > 3)
+    c.refuse(formatted("{} spatial axes; 1 to 3 are supported", p.extents.size()));
   p.g = window_geometry(c, c.ints("kernel_shape"), p.extents);
   const bool ceil_mode = c.flag("ceil_mode", false);
   for (std::size_t i = 0; i < p.extents.size(); ++i) {
@@ -70,7 +72,12 @@ Pool pool_of(Context& c) {
 
 /// x [N, C, ...] -> [N, C, windows..., kernel...]
 Value pool_windows(Value x, const Pool& p, double value) {
-  WindowOptions options{.kernel = p.g.kernel, .stride = p.g.stride, .dilation = p.g.dilation, .before = p.g.before, .after = {}, .value = value};
+  WindowOptions options{.kernel = p.g.kernel,
+                        .stride = p.g.stride,
+                        .dilation = p.g.dilation,
+                        .before = p.g.before,
+                        .after = {},
+                        .value = value};
   for (std::size_t i = 0; i < p.out.size(); ++i) {  // exactly as much as the last window needs, or has
     const std::int64_t end = (p.out[i] - 1) * p.g.stride[i] + p.g.span(i) - p.g.before[i];
     options.after.push_back(std::max<std::int64_t>(end - p.extents[i], 0));
@@ -99,7 +106,11 @@ bool plain(const Pool& p) {
 }
 
 PoolOptions options_of(const Pool& p) {
-  PoolOptions o{.kernel = p.g.kernel, .stride = p.g.stride, .padding = p.g.before, .padding_after = p.g.after, .dilation = p.g.dilation};
+  PoolOptions o{.kernel = p.g.kernel,
+                .stride = p.g.stride,
+                .padding = p.g.before,
+                .padding_after = p.g.after,
+                .dilation = p.g.dilation};
   for (std::size_t i = 0; i < p.g.axes(); ++i) o.ceil_mode = o.ceil_mode || p.out[i] > p.g.windows(i, p.extents[i]);
   return o;
 }
@@ -134,7 +145,8 @@ Values max_pool_op(Context& c) {
     const double lowest = !integer ? -kInf : dtype == DType::i8 ? -128 : dtype == DType::u8 ? 0 : -2147483648.0;
     return {in_wide(c.in(0), [&](Value x) { return reduce_max(pool_windows(x, p, lowest), kernel_axes(p)); })};
   }
-  if (!is_float(dtype) || !plain(p)) c.refuse("Indices with three axes, of integers, or with padding of more than half a kernel");
+  if (!is_float(dtype) || !plain(p))
+    c.refuse("Indices with three axes, of integers, or with padding of more than half a kernel");
   const MaxPoolResult r = max_pool_with_indices(c.in(0), options_of(p));
   return {r.values, whole_index(c, r.indices, p, column_major)};
 }
@@ -234,9 +246,11 @@ Values lrn(Context& c) {
   Ints there(static_cast<std::size_t>(x.shape().rank())), back = there;
   std::iota(there.begin(), there.end(), 0);
   std::rotate(there.begin() + 1, there.begin() + 2, there.end());
-  for (std::size_t i = 0; i < there.size(); ++i) back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < there.size(); ++i)
+    back[static_cast<std::size_t>(there[i])] = static_cast<std::int64_t>(i);
   const Value squares = permute(mul(x, x), there);
-  const Value sums = sum(windows(squares, {.kernel = {size}, .before = {(size - 1) / 2}, .after = {size - 1 - (size - 1) / 2}}), {-1});
+  const Value sums =
+      sum(windows(squares, {.kernel = {size}, .before = {(size - 1) / 2}, .after = {size - 1 - (size - 1) / 2}}), {-1});
   return {x / pow(add(mul(permute(sums, back), alpha / static_cast<double>(size)), bias), beta)};
 }
 
@@ -273,7 +287,8 @@ Values col2im(Context& c) {
         inner.insert(inner.begin() + static_cast<std::ptrdiff_t>(i) + 3, 1);
         more[i + 3] = stride - 1;
         joined[i + 2] = n * stride;
-        part = slice(reshape(pad(reshape(part, inner), none, more), joined), {static_cast<std::int64_t>(i) + 2}, {0}, {(n - 1) * stride + 1});
+        part = slice(reshape(pad(reshape(part, inner), none, more), joined), {static_cast<std::int64_t>(i) + 2}, {0},
+                     {(n - 1) * stride + 1});
       }
       before[i + 2] = offset;
       after[i + 2] = padded[i + 2] - offset - ((n - 1) * stride + 1);
@@ -294,14 +309,10 @@ Values col2im(Context& c) {
 
 std::span<const Op> window_ops() {
   static constexpr std::array table = {
-      Op{"AveragePool", average_pool, 1, false},
-      Op{"Col2Im", col2im, 18, false},
-      Op{"GlobalAveragePool", global_average},
-      Op{"GlobalLpPool", global_lp},
-      Op{"GlobalMaxPool", global_max},
-      Op{"LRN", lrn, 1, false},
-      Op{"LpPool", lp_pool, 1, false},
-      Op{"MaxPool", max_pool_op, 1, false},
+      Op{"AveragePool", average_pool, 1, false}, Op{"Col2Im", col2im, 18, false},
+      Op{"GlobalAveragePool", global_average},   Op{"GlobalLpPool", global_lp},
+      Op{"GlobalMaxPool", global_max},           Op{"LRN", lrn, 1, false},
+      Op{"LpPool", lp_pool, 1, false},           Op{"MaxPool", max_pool_op, 1, false},
       Op{"MaxUnpool", max_unpool, 9, false},
   };
   return table;

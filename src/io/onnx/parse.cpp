@@ -22,29 +22,52 @@ namespace proto = ::onnx;
 
 ElementType element_type(std::int64_t number) {
   switch (number) {
-    case 1: return {DType::f32, "float"};
-    case 2: return {DType::u8, "uint8"};
-    case 3: return {DType::i8, "int8"};
-    case 4: return {DType::u16, "uint16"};
-    case 5: return {DType::i16, "int16"};
-    case 6: return {DType::i32, "int32"};
-    case 7: return {DType::i64, "int64"};
-    case 8: return {std::nullopt, "string"};
-    case 9: return {DType::boolean, "bool"};
-    case 10: return {DType::f16, "float16"};
-    case 11: return {DType::f64, "double"};
-    case 12: return {DType::u32, "uint32"};
-    case 13: return {DType::u64, "uint64"};
-    case 14: return {std::nullopt, "complex64"};
-    case 15: return {std::nullopt, "complex128"};
-    case 16: return {DType::bf16, "bfloat16"};
-    case 17: return {DType::f8e4m3, "float8e4m3fn"};
-    case 18: return {std::nullopt, "float8e4m3fnuz"};
-    case 19: return {DType::f8e5m2, "float8e5m2"};
-    case 20: return {std::nullopt, "float8e5m2fnuz"};
-    case 21: return {DType::u8, "uint4", 4};
-    case 22: return {DType::i8, "int4", 4};
-    default: return {std::nullopt, "type " + std::to_string(number)};
+    case 1:
+      return {DType::f32, "float"};
+    case 2:
+      return {DType::u8, "uint8"};
+    case 3:
+      return {DType::i8, "int8"};
+    case 4:
+      return {DType::u16, "uint16"};
+    case 5:
+      return {DType::i16, "int16"};
+    case 6:
+      return {DType::i32, "int32"};
+    case 7:
+      return {DType::i64, "int64"};
+    case 8:
+      return {std::nullopt, "string"};
+    case 9:
+      return {DType::boolean, "bool"};
+    case 10:
+      return {DType::f16, "float16"};
+    case 11:
+      return {DType::f64, "double"};
+    case 12:
+      return {DType::u32, "uint32"};
+    case 13:
+      return {DType::u64, "uint64"};
+    case 14:
+      return {std::nullopt, "complex64"};
+    case 15:
+      return {std::nullopt, "complex128"};
+    case 16:
+      return {DType::bf16, "bfloat16"};
+    case 17:
+      return {DType::f8e4m3, "float8e4m3fn"};
+    case 18:
+      return {std::nullopt, "float8e4m3fnuz"};
+    case 19:
+      return {DType::f8e5m2, "float8e5m2"};
+    case 20:
+      return {std::nullopt, "float8e5m2fnuz"};
+    case 21:
+      return {DType::u8, "uint4", 4};
+    case 22:
+      return {DType::i8, "int4", 4};
+    default:
+      return {std::nullopt, "type " + std::to_string(number)};
   }
 }
 
@@ -72,7 +95,7 @@ std::string ValueInfo::type_text() const {
 
 namespace {
 
-constexpr int kMaxMessages = 100;  // how deep messages may lie in each other
+constexpr int kMaxMessages = 100;                  // how deep messages may lie in each other
 constexpr std::uint64_t kMaxFile = 2'147'483'647;  // protobuf's own bound; larger weights lie in external files
 
 class Parser {
@@ -97,13 +120,15 @@ class Parser {
     tensor.name = from.name();
     const std::string what = from.name().empty() ? path : path + " '" + from.name() + "'";
     const ElementType type = element_type(from.data_type());
-    if (from.data_type() < 1 || from.data_type() > 22) corrupt(formatted("{}: data_type is {}", what, from.data_type()));
+    if (from.data_type() < 1 || from.data_type() > 22)
+      corrupt(formatted("{}: data_type is {}", what, from.data_type()));
     std::int64_t elements = 1;
     for (const std::int64_t d : from.dims()) {
       if (d < 0) corrupt(formatted("{}: dims holds {}", what, d));
     }
     if (from.dims_size() > Shape::kMaxRank)
-      fail(ErrorCode::Unsupported, "{}: {} has rank {}; the largest is {}", file_, what, from.dims_size(), Shape::kMaxRank);
+      fail(ErrorCode::Unsupported, "{}: {} has rank {}; the largest is {}", file_, what, from.dims_size(),
+           Shape::kMaxRank);
     const std::vector<std::int64_t> dims(from.dims().begin(), from.dims().end());
     const Shape shape{std::span<const std::int64_t>(dims)};
     try {
@@ -132,7 +157,8 @@ class Parser {
     std::map<std::string, std::int64_t> result;
     for (const proto::OperatorSetIdProto& o : from) {
       const std::string domain = o.domain() == "ai.onnx" ? "" : o.domain();
-      if (!result.emplace(domain, o.version()).second) corrupt(formatted("opset_import has the domain '{}' twice", domain));
+      if (!result.emplace(domain, o.version()).second)
+        corrupt(formatted("opset_import has the domain '{}' twice", domain));
     }
     return result;
   }
@@ -197,9 +223,15 @@ class Parser {
     const std::string what = formatted("{}, attribute '{}'", path, to.name);
     using Kind = Attribute::Kind;
     switch (type_of(from)) {
-      case proto::AttributeProto::FLOAT: to.kind = Kind::Float, to.f = from.f(); break;
-      case proto::AttributeProto::INT: to.kind = Kind::Int, to.i = from.i(); break;
-      case proto::AttributeProto::STRING: to.kind = Kind::String, to.s = from.s(); break;
+      case proto::AttributeProto::FLOAT:
+        to.kind = Kind::Float, to.f = from.f();
+        break;
+      case proto::AttributeProto::INT:
+        to.kind = Kind::Int, to.i = from.i();
+        break;
+      case proto::AttributeProto::STRING:
+        to.kind = Kind::String, to.s = from.s();
+        break;
       case proto::AttributeProto::FLOATS:
         to.kind = Kind::Floats;
         to.floats.assign(from.floats().begin(), from.floats().end());
@@ -220,7 +252,8 @@ class Parser {
         to.kind = Kind::Graph;
         to.graph = std::make_shared<onnx::Graph>(graph(from.g(), what));
         break;
-      default: to.kind = Kind::Other;
+      default:
+        to.kind = Kind::Other;
     }
     return to;
   }
@@ -271,27 +304,37 @@ class Parser {
     const std::uint64_t count = static_cast<std::uint64_t>(elements);
     const std::uint64_t width = dtype_info(result.dtype).block_bytes;
     const std::uint64_t raw_bytes = type.bits == 4 ? (count + 1) / 2 : count * width;
-    if (from.data_location() == proto::TensorProto::EXTERNAL) return unpack(external(from, raw_bytes, what), type, count, what);
+    if (from.data_location() == proto::TensorProto::EXTERNAL)
+      return unpack(external(from, raw_bytes, what), type, count, what);
     if (from.has_raw_data()) {
       if (from.raw_data().size() != raw_bytes) {
-        corrupt(formatted("{}: raw_data has {} bytes, {} of {} need {}", what, from.raw_data().size(), result.shape.to_string(),
-                          type.name, raw_bytes));
+        corrupt(formatted("{}: raw_data has {} bytes, {} of {} need {}", what, from.raw_data().size(),
+                          result.shape.to_string(), type.name, raw_bytes));
       }
       const auto* bytes = reinterpret_cast<const std::byte*>(from.raw_data().data());
       return unpack({bytes, bytes + from.raw_data().size()}, type, count, what);
     }
     switch (result.dtype) {
-      case DType::f32: return typed<float>(from.float_data(), "float_data", count, what);
-      case DType::f64: return typed<double>(from.double_data(), "double_data", count, what);
-      case DType::i64: return typed<std::int64_t>(from.int64_data(), "int64_data", count, what);
-      case DType::u64: return typed<std::uint64_t>(from.uint64_data(), "uint64_data", count, what);
-      case DType::u32: return typed<std::uint32_t>(from.uint64_data(), "uint64_data", count, what);
-      case DType::i32: return typed<std::int32_t>(from.int32_data(), "int32_data", count, what);
-      case DType::i16: return typed<std::int16_t>(from.int32_data(), "int32_data", count, what);
+      case DType::f32:
+        return typed<float>(from.float_data(), "float_data", count, what);
+      case DType::f64:
+        return typed<double>(from.double_data(), "double_data", count, what);
+      case DType::i64:
+        return typed<std::int64_t>(from.int64_data(), "int64_data", count, what);
+      case DType::u64:
+        return typed<std::uint64_t>(from.uint64_data(), "uint64_data", count, what);
+      case DType::u32:
+        return typed<std::uint32_t>(from.uint64_data(), "uint64_data", count, what);
+      case DType::i32:
+        return typed<std::int32_t>(from.int32_data(), "int32_data", count, what);
+      case DType::i16:
+        return typed<std::int16_t>(from.int32_data(), "int32_data", count, what);
       case DType::u16:
       case DType::f16:
-      case DType::bf16: return typed<std::uint16_t>(from.int32_data(), "int32_data", count, what);
-      default: break;
+      case DType::bf16:
+        return typed<std::uint16_t>(from.int32_data(), "int32_data", count, what);
+      default:
+        break;
     }
     if (type.bits == 4) {  // a byte of two in each int32
       return unpack(typed<std::uint8_t>(from.int32_data(), "int32_data", (count + 1) / 2, what), type, count, what);
@@ -301,7 +344,8 @@ class Parser {
   }
 
   template <class T, class From>
-  std::vector<std::byte> typed(const From& from, const char* field, std::uint64_t count, const std::string& what) const {
+  std::vector<std::byte> typed(const From& from, const char* field, std::uint64_t count,
+                               const std::string& what) const {
     if (static_cast<std::uint64_t>(from.size()) != count)
       corrupt(formatted("{}: {} has {} elements, {} are needed", what, field, from.size(), count));
     std::vector<std::byte> bytes(count * sizeof(T));
@@ -330,7 +374,8 @@ class Parser {
     }
     if (*type.dtype == DType::boolean) {
       for (std::size_t i = 0; i < raw.size(); ++i) {
-        if (static_cast<unsigned>(raw[i]) > 1) corrupt(formatted("{}: boolean {} is {}", what, i, static_cast<unsigned>(raw[i])));
+        if (static_cast<unsigned>(raw[i]) > 1)
+          corrupt(formatted("{}: boolean {} is {}", what, i, static_cast<unsigned>(raw[i])));
       }
     }
     return raw;
@@ -352,19 +397,24 @@ class Parser {
     const std::filesystem::path path = location;
     const bool inside = !location.empty() && path.is_relative() && !path.has_root_name() &&
                         std::ranges::none_of(path, [](const std::filesystem::path& part) { return part == ".."; });
-    if (!inside) corrupt(formatted("{}: external_data location '{}' is no path below the model's folder", what, location));
+    if (!inside)
+      corrupt(formatted("{}: external_data location '{}' is no path below the model's folder", what, location));
     if (length != bytes) corrupt(formatted("{}: external_data has length {}, {} are needed", what, length, bytes));
     if (folder_.empty()) fail(ErrorCode::Io, "{}: {} lies in '{}', which cannot be read here", file_, what, location);
     const std::filesystem::path full = folder_ / path;
     std::error_code error;
     const std::uint64_t size = std::filesystem::file_size(full, error);
-    if (error) fail(ErrorCode::NotFound, "{}: {}: cannot read external data {}: {}", file_, what, full.string(), error.message());
+    if (error)
+      fail(ErrorCode::NotFound, "{}: {}: cannot read external data {}: {}", file_, what, full.string(),
+           error.message());
     // A link could lead out of the folder.
-    const std::filesystem::path real = std::filesystem::canonical(full, error), root = std::filesystem::canonical(folder_, error);
+    const std::filesystem::path real = std::filesystem::canonical(full, error),
+                                root = std::filesystem::canonical(folder_, error);
     if (error || std::ranges::mismatch(root, real).in1 != root.end())
       corrupt(formatted("{}: external_data location '{}' leads out of the model's folder", what, location));
     if (offset > size || bytes > size - offset) {
-      corrupt(formatted("{}: external data at {} of {} bytes, but {} has {}", what, offset, bytes, full.string(), size));
+      corrupt(
+          formatted("{}: external data at {} of {} bytes, but {} has {}", what, offset, bytes, full.string(), size));
     }
     std::vector<std::byte> data(bytes);
     std::ifstream in(full, std::ios::binary);
@@ -381,11 +431,14 @@ class Parser {
 template <class Message>
 void parse(Message& message, std::span<const std::byte> bytes, const std::string& file) {
   static_assert(std::endian::native == std::endian::little, "tensors are read as they lie in memory");
-  if (bytes.size() > kMaxFile) fail(ErrorCode::LimitExceeded, "{}: {} bytes; a model file has {} at most", file, bytes.size(), kMaxFile);
-  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  if (bytes.size() > kMaxFile)
+    fail(ErrorCode::LimitExceeded, "{}: {} bytes; a model file has {} at most", file, bytes.size(), kMaxFile);
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                                static_cast<int>(bytes.size()));
   stream.SetRecursionLimit(kMaxMessages);
   if (message.ParseFromCodedStream(&stream) && stream.ConsumedEntireMessage()) return;
-  fail(ErrorCode::CorruptFile, "{}: not a valid ONNX {}: {}", file, std::is_same_v<Message, proto::TensorProto> ? "tensor" : "model",
+  fail(ErrorCode::CorruptFile, "{}: not a valid ONNX {}: {}", file,
+       std::is_same_v<Message, proto::TensorProto> ? "tensor" : "model",
        describe_damage(bytes, std::is_same_v<Message, proto::TensorProto>));
 }
 

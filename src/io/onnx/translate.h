@@ -24,11 +24,12 @@ struct Refusal {
 
 /// What a name of the model stands for.
 struct Symbol {
-  TensorType type;
+  TensorType type = {};
   std::optional<Literal> known = {};  ///< its value, where it does not depend on the graph's inputs
-  std::string weight = {};       ///< known and a weight: the name of the parameter it becomes
-  Value value = {};              ///< in the imported graph; made of `known` when first asked for
-  int bits = 0;                  ///< 4: a 4-bit type, kept in 8 bits
+  std::string weight = {};            ///< known and a weight: the name of the parameter it becomes
+  Value value = {};                   ///< in the imported graph; made of `known` when first asked for
+  int bits = 0;                       ///< 4: a 4-bit type, kept in 8 bits
+  std::optional<std::vector<Symbol*>> items = {};  ///< of a sequence, which is no tensor
   std::set<std::string> inputs = {};  ///< inputs of the graph that it depends on
 };
 
@@ -80,7 +81,7 @@ class Context {
   Ints ints(std::string_view name, Ints fallback = {});
   std::vector<double> numbers(std::string_view name, std::vector<double> fallback = {});
   std::vector<std::string> texts(std::string_view name);
-  const Attribute& attribute(std::string_view name);  ///< any kind; refuses where it is absent
+  const Attribute& attribute(std::string_view name);           ///< any kind; refuses where it is absent
   void ignore(std::string_view name) { read_.emplace(name); }  ///< has no meaning here
   /// The attribute `name` may be there with this value alone.
   void only(std::string_view name, std::int64_t value);
@@ -139,6 +140,8 @@ std::span<const Op> quantize_ops();
 std::span<const Op> recurrent_ops();
 std::span<const Op> signal_ops();
 
+/// The first opset that has this op of the default domain, if the importer resolves it itself (branches, loops, sequences); else 0.
+std::int64_t control_since(std::string_view op);
 /// Null where there is no such op.
 const Op* find_op(std::string_view domain, std::string_view name);
 std::span<const Op* const> all_ops();  ///< by name

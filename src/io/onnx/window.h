@@ -10,7 +10,9 @@ struct Geometry {
   std::size_t axes() const { return kernel.size(); }
   std::int64_t span(std::size_t i) const { return dilation[i] * (kernel[i] - 1) + 1; }
   /// Windows along an axis of `extent`.
-  std::int64_t windows(std::size_t i, std::int64_t extent) const { return (extent + before[i] + after[i] - span(i)) / stride[i] + 1; }
+  std::int64_t windows(std::size_t i, std::int64_t extent) const {
+    return (extent + before[i] + after[i] - span(i)) / stride[i] + 1;
+  }
 };
 
 /// From the attributes auto_pad, dilations, pads and strides, for an operand with these spatial extents; checked.
