@@ -162,6 +162,14 @@ TEST(NnefHostile, RecursionAndExplosion) {
           "more than 2097152 steps");
 }
 
+TEST(NnefHostile, LongTexts) {
+  limited("version 1.0; graph g(x) -> (y) { x = constant(shape = [1], value = [" + repeated("1,", 1 << 20), "more than 1048576 expressions and types");
+  std::string names = "a0";
+  for (int i = 1; i < 2000; ++i) names += formatted(", a{}", i);
+  limited("version 1.0; graph g(" + names + ") -> (y)", "more than 1000 parameters");
+  limited("version 1.0; extension KHR_enable_fragment_definitions; fragment f(x: (" + repeated("integer, ", 1 << 20), "more than 1048576 expressions and types");
+}
+
 TEST(NnefHostile, HugeExtents) {
   limited(one_input("[2147483647, 2147483647, 2147483647]", "y = x;"), "graph.nnef:5:5: external: ");
   limited(one_input("[65536, 65536, 65536]", "y = x;"), "external: a tensor of [65536, 65536, 65536]");
@@ -188,6 +196,11 @@ TEST(NnefHostile, HugeExtents) {
         "nearest_upsample(x, factor = [2147483647, 2147483647])",
         "multilinear_upsample(x, factor = [2147483647, 2147483647])",
         "multilinear_upsample(x, factor = [100000000, 1])",
+        "debox(tile(x, repeats = [2147483647, 1, 1, 1]), size = [1, 1, 1, 1], stride = [2147483647, 1, 1, 1])",
+        "multilinear_upsample(tile(x, repeats = [1, 1, 2147483647, 1]), factor = [2147483647, 1])",
+        "nearest_upsample(tile(x, repeats = [1, 1, 2147483647, 1]), factor = [2147483647, 1])",
+        "reshape(x, shape = [2147483647 * -2147483647 * -4 / -2147483647 - -1])",
+        "x * scalar(-(-9223372036854775807 - 1))",
         "debox(x, size = [1, 1, 2147483647, 2147483647], stride = [1, 1, 2147483647, 2147483647])",
         "deconv(x, reshape(x, shape = [2, 1, 4, 4]), stride = [2147483647, 2147483647])",
         "slice(x, axes = [2], begin = [-2147483647], end = [2147483647], stride = [2147483647])",

@@ -316,7 +316,7 @@ class Evaluator {
     if (x.get<Unknown>() != nullptr) return {};
     const std::int64_t* whole = x.get<std::int64_t>();
     if (e.text == "+" && (is_number(x) || x.get<Tensor>() != nullptr)) return x;
-    if (e.text == "-" && whole != nullptr) return -*whole;  // no literal is the lowest integer
+    if (e.text == "-" && whole != nullptr && *whole != INT64_MIN) return -*whole;
     if (e.text == "-" && is_number(x)) return -number(x);
     if (e.text == "!" && x.get<bool>() != nullptr) return !*x.get<bool>();
     if (x.get<Tensor>() != nullptr) return operation(e.text == "-" ? "neg" : "not", {x}, e.place, scope);

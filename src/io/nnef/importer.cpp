@@ -18,7 +18,7 @@
 namespace aeshna::nnef {
 namespace {
 
-constexpr std::uint64_t kMaxText = 64u << 20;     // bytes of a graph's text
+constexpr std::uint64_t kMaxText = 16u << 20;     // bytes of a graph's text
 constexpr std::size_t kMaxNodes = 1 << 17;        // of the graph
 constexpr std::int64_t kMaxElements = 1ll << 40;  // of one tensor
 

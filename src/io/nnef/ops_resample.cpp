@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/checked.h"
 #include "io/nnef/window.h"
 
 namespace aeshna::nnef {
@@ -76,7 +77,7 @@ Results multilinear_upsample(Call& c) {
   for (std::size_t i = 0; i < factors.size(); ++i) {
     const std::int64_t n = x.shape()[static_cast<int>(i) + 2];
     before[i + 2] = ring ? 1 : 0;
-    sizes.push_back((n + 2 * before[i + 2]) * factors[i]);
+    sizes.push_back(checked_mul(n + 2 * before[i + 2], factors[i], "the extent of the result"));
     if (sizes[i] > INT32_MAX) c.wrong(formatted("an extent of {}", sizes[i]));
     axes.push_back(static_cast<std::int64_t>(i) + 2);
     starts.push_back(factors[i]);

@@ -9,7 +9,9 @@
 namespace aeshna::nnef {
 namespace {
 
-constexpr int kMaxDepth = 100;  // of expressions and types
+constexpr int kMaxDepth = 100;             // of expressions and types
+constexpr int kMaxNodes = 1 << 20;         // expressions and types of the text
+constexpr std::size_t kMaxParameters = 1000;
 
 constexpr std::array<std::string_view, 19> kKeywords = {
     "version", "extension", "graph", "fragment", "tensor", "integer", "scalar",    "logical",  "string",  "true",
@@ -165,6 +167,10 @@ class Parser {
       Parameter p;
       p.place = token().place;
       p.name = name("a parameter's name");
+      if (list.size() == kMaxParameters) {
+        fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} parameters", lexer_.file(), p.place.line, p.place.column, kMaxParameters);
+      }
+      count_node(p.place);
       if (std::ranges::any_of(list, [&](const Parameter& q) { return q.name == p.name; }))
         wrong_at(lexer_.file(), p.place, formatted("'{}' is declared twice", p.name));
       p.type = {.kind = Type::Kind::Tensor};
@@ -197,6 +203,7 @@ class Parser {
 
   Type type() {
     const Deeper deeper(*this);
+    count_node(token().place);
     Type t;
     if (accept("(")) {
       t.kind = Type::Kind::Tuple;
@@ -266,7 +273,15 @@ class Parser {
 
   // ---- expressions
 
-  ExprPtr make(Expr::Kind kind, Place place) const {
+  /// Trees take far more memory than their text.
+  void count_node(Place place) {
+    if (++nodes_ > kMaxNodes) {
+      fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} expressions and types", lexer_.file(), place.line, place.column, kMaxNodes);
+    }
+  }
+
+  ExprPtr make(Expr::Kind kind, Place place) {
+    count_node(place);
     auto e = std::make_unique<Expr>();
     e->kind = kind;
     e->place = place;
@@ -301,7 +316,7 @@ class Parser {
     return sealed(std::move(e));
   }
 
-  ExprPtr joined(std::string_view op, ExprPtr left, ExprPtr right) const {
+  ExprPtr joined(std::string_view op, ExprPtr left, ExprPtr right) {
     ExprPtr e = make(Expr::Kind::Binary, left->place);
     e->text = op;
     e->items.push_back(std::move(left));
@@ -500,7 +515,7 @@ class Parser {
   }
 
   Lexer lexer_;
-  int depth_ = 0;
+  int depth_ = 0, nodes_ = 0;
   bool fragments_ = false, operators_ = false;
 };
 

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "base/checked.h"
+
 namespace aeshna::nnef {
 namespace {
 
@@ -215,7 +217,8 @@ PoolOptions pool_options(const Windows& w) {
 bool poolable(const Windows& w, const Shape& x) {
   bool fits = spatial(w);
   for (std::size_t i = 0; fits && i < w.axes(); ++i)
-    fits = std::max(w.before[i], w.after[i]) <= w.span(i) / 2 && x[static_cast<int>(i)] > 0 &&
+    // With gaps a window could see padding alone.
+    fits = std::max(w.before[i], w.after[i]) <= (w.dilation[i] == 1 ? w.size[i] / 2 : 0) &&
            w.span(i) <= x[static_cast<int>(i)] + w.before[i] + w.after[i];
   return fits;
 }
@@ -278,9 +281,10 @@ Ints spread_extents(const Call& c, const Ints& n, const Ints& size) {
       size.size() != n.size())
     c.wrong(formatted("'size', 'padding', 'stride' and 'dilation' need {} entries", n.size()));
   for (std::size_t i = 0; i < n.size(); ++i) {
-    extents.push_back(padding.empty() ? n[i] * stride[i]
-                                      : (n[i] - 1) * stride[i] + (size[i] - 1) * dilation[i] + 1 - padding[i].first -
-                                            padding[i].second);
+    const std::int64_t starts = checked_mul(n[i] - (padding.empty() ? 0 : 1), stride[i], "the extent of the result");
+    extents.push_back(padding.empty() ? starts
+                                      : checked_add(starts, (size[i] - 1) * dilation[i] + 1 - padding[i].first - padding[i].second,
+                                                    "the extent of the result"));
     if (extents[i] < 1 || extents[i] > INT32_MAX) c.wrong(formatted("axis {} would get the extent {}", i, extents[i]));
   }
   return extents;
