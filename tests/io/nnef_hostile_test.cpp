@@ -163,11 +163,13 @@ TEST(NnefHostile, RecursionAndExplosion) {
 }
 
 TEST(NnefHostile, LongTexts) {
-  limited("version 1.0; graph g(x) -> (y) { x = constant(shape = [1], value = [" + repeated("1,", 1 << 20), "more than 1048576 expressions and types");
+  limited("version 1.0; graph g(x) -> (y) { x = constant(shape = [1], value = [" + repeated("1,", 1 << 20),
+          "more than 1048576 expressions and types");
   std::string names = "a0";
   for (int i = 1; i < 2000; ++i) names += formatted(", a{}", i);
   limited("version 1.0; graph g(" + names + ") -> (y)", "more than 1000 parameters");
-  limited("version 1.0; extension KHR_enable_fragment_definitions; fragment f(x: (" + repeated("integer, ", 1 << 20), "more than 1048576 expressions and types");
+  limited("version 1.0; extension KHR_enable_fragment_definitions; fragment f(x: (" + repeated("integer, ", 1 << 20),
+          "more than 1048576 expressions and types");
 }
 
 TEST(NnefHostile, HugeExtents) {
@@ -204,7 +206,8 @@ TEST(NnefHostile, HugeExtents) {
         "debox(x, size = [1, 1, 2147483647, 2147483647], stride = [1, 1, 2147483647, 2147483647])",
         "deconv(x, reshape(x, shape = [2, 1, 4, 4]), stride = [2147483647, 2147483647])",
         "slice(x, axes = [2], begin = [-2147483647], end = [2147483647], stride = [2147483647])",
-        "copy_n(x, times = 2147483647)[0]", "unstack(tile(x, repeats = [2147483647, 1, 1, 1]), axis = 0)[0]",
+        "copy_n(x, times = 2147483647)[0]",
+        "unstack(tile(x, repeats = [2147483647, 1, 1, 1]), axis = 0)[0]",
         "local_mean_normalization(x, size = [2147483647, 1, 1, 1])",
         "reshape(x, shape = [2147483647, 2147483647, 2147483647])"})
     (void)survives(one_input("[1, 2, 4, 4]", "y = " + std::string(call) + ";"));

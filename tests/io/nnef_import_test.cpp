@@ -427,6 +427,10 @@ graph g( x, n ) -> ( y )
                "graph.nnef:5:9: input 'x' is [0, 2]: open dimensions need a shape");
   EXPECT_ERROR(import_text(text, {.shapes = {{"x", {3, 3}}}}), ErrorCode::InvalidArgument,
                "input 'x' is [0, 2], the shape given [3, 3]");
+  const Literal rows = Literal::from_doubles({DType::f64, {2, 2}}, std::vector<double>{1, 2, 3, 4});
+  EXPECT_EQ(import_text(text, {.binds = {{"x", rows}}}).inputs, std::vector<std::string>{"n"});
+  EXPECT_ERROR(import_text(text, {.binds = {{"x", Literal::scalar(1)}}}), ErrorCode::InvalidArgument,
+               "input 'x' is [0, 2], the value given []");
   EXPECT_ERROR(import_text(text, {.shapes = {{"z", {3}}}}), ErrorCode::InvalidArgument,
                "a shape is given for 'z', which is no input");
   EXPECT_ERROR(import_text(text, {.shapes = {{"x", {3, 2}}}, .binds = {{"n", Literal::scalar(0.5)}}}),

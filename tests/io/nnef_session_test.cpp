@@ -13,7 +13,10 @@ using namespace test;
 Literal literal(const HostTensor& t) { return Literal::from_doubles(t.type, t.data); }
 
 void expect_on_device(const std::string& text, double tolerance = 2e-5) {
-  const ImportedModel model = import_text(text);
+  MemoryVariables variables;
+  variables.values = {{"mask", Literal({DType::boolean, {1, 4}}, std::vector<std::byte>(4))},
+                      {"order", Literal({DType::i32, {10}}, std::vector<std::byte>(40))}};
+  const ImportedModel model = import_text(text, {}, variables);
   const TensorMap leaves = random_leaves(*model.graph, 7), want = interpret(*model.graph, leaves).outputs;
   Weights weights(*model.graph, {.device = *test_device().device});
   for (const auto& [name, value] : model.weights) weights.set(name, literal(leaves.find(name)->second));
@@ -53,8 +56,11 @@ m, i = max_pool_with_index(b, size = [1, 1, 2, 2], stride = [1, 1, 2, 2], border
 y = desample(m, i, size = [1, 1, 2, 2], stride = [1, 1, 2, 2]);
 u = multilinear_upsample(x, factor = [2, 2], border = 'constant');
 v = avg_pool(transpose(x, axes = [0, 2, 3, 1]), size = [1, 3, 3, 1], stride = [1, 2, 2, 1], border = 'ignore');
-r = round(atan(x) * 4.0) + asinh(x);)",
-                             "y, u, v, r"));
+r = atan(x) * 4.0 + asinh(x);
+mask = variable<logical>(shape = [1, 4], label = 'mask');
+order = variable<integer>(shape = [10], label = 'order');
+s = gather(reshape(select(mask, x, 0.0), shape = [-1]), order, axis = 0);)",
+                             "y, u, v, r, s"));
 }
 
 }  // namespace

@@ -216,6 +216,15 @@ class Importer final : public Operations {
     return i.target->text;
   }
 
+  /// What the caller gives, which must agree with the file wherever that is not open (0).
+  static Shape closed(const std::string& name, const Shape& shape, const Shape& given, std::string_view what) {
+    bool fits = given.rank() == shape.rank();
+    for (int d = 0; fits && d < shape.rank(); ++d) fits = shape[d] == 0 || shape[d] == given[d];
+    if (!fits)
+      throw Mismatch{formatted("input '{}' is {}, the {} given {}", name, shape.to_string(), what, given.to_string())};
+    return given;
+  }
+
   /// An extent of 0 is open: it needs a shape from the caller.
   Value external(Call& c, const Invocation& i) {
     const std::string& name = target_of(c, i);
@@ -225,19 +234,12 @@ class Importer final : public Operations {
     const DType dtype = leaf_dtype(c, i);
     Shape shape = shape_of(c, true);
     const auto given = options_.shapes.find(name);
-    if (given != options_.shapes.end()) {
-      bool fits = given->second.rank() == shape.rank();
-      for (int d = 0; fits && d < shape.rank(); ++d) fits = shape[d] == 0 || shape[d] == given->second[d];
-      if (!fits)
-        throw Mismatch{
-            formatted("input '{}' is {}, the shape given {}", name, shape.to_string(), given->second.to_string())};
-      shape = given->second;
-    }
-    if (const auto bound = options_.binds.find(name); bound != options_.binds.end()) {
+    const auto bound = options_.binds.find(name);
+    if (given != options_.shapes.end()) shape = closed(name, shape, given->second, "shape");
+    if (bound != options_.binds.end()) {
       const Literal& value = bound->second;
-      if (value.type().shape != shape && (value.type().shape.elements() != 1 || shape.elements() != 1))
-        throw Mismatch{
-            formatted("input '{}' is {}, the value given {}", name, shape.to_string(), value.type().to_string())};
+      const bool one = shape.elements() == 1 && value.type().shape.elements() == 1;
+      if (!one) shape = closed(name, shape, value.type().shape, "value");
       return graph_.constant(Literal::from_doubles({dtype, shape}, value.to_doubles()));
     }
     if (shape.elements() == 0)

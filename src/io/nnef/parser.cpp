@@ -9,8 +9,8 @@
 namespace aeshna::nnef {
 namespace {
 
-constexpr int kMaxDepth = 100;             // of expressions and types
-constexpr int kMaxNodes = 1 << 20;         // expressions and types of the text
+constexpr int kMaxDepth = 100;      // of expressions and types
+constexpr int kMaxNodes = 1 << 20;  // expressions and types of the text
 constexpr std::size_t kMaxParameters = 1000;
 
 constexpr std::array<std::string_view, 19> kKeywords = {
@@ -168,7 +168,8 @@ class Parser {
       p.place = token().place;
       p.name = name("a parameter's name");
       if (list.size() == kMaxParameters) {
-        fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} parameters", lexer_.file(), p.place.line, p.place.column, kMaxParameters);
+        fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} parameters", lexer_.file(), p.place.line, p.place.column,
+             kMaxParameters);
       }
       count_node(p.place);
       if (std::ranges::any_of(list, [&](const Parameter& q) { return q.name == p.name; }))
@@ -276,7 +277,8 @@ class Parser {
   /// Trees take far more memory than their text.
   void count_node(Place place) {
     if (++nodes_ > kMaxNodes) {
-      fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} expressions and types", lexer_.file(), place.line, place.column, kMaxNodes);
+      fail(ErrorCode::LimitExceeded, "{}:{}:{}: more than {} expressions and types", lexer_.file(), place.line,
+           place.column, kMaxNodes);
     }
   }
 

@@ -282,9 +282,10 @@ Ints spread_extents(const Call& c, const Ints& n, const Ints& size) {
     c.wrong(formatted("'size', 'padding', 'stride' and 'dilation' need {} entries", n.size()));
   for (std::size_t i = 0; i < n.size(); ++i) {
     const std::int64_t starts = checked_mul(n[i] - (padding.empty() ? 0 : 1), stride[i], "the extent of the result");
-    extents.push_back(padding.empty() ? starts
-                                      : checked_add(starts, (size[i] - 1) * dilation[i] + 1 - padding[i].first - padding[i].second,
-                                                    "the extent of the result"));
+    extents.push_back(padding.empty()
+                          ? starts
+                          : checked_add(starts, (size[i] - 1) * dilation[i] + 1 - padding[i].first - padding[i].second,
+                                        "the extent of the result"));
     if (extents[i] < 1 || extents[i] > INT32_MAX) c.wrong(formatted("axis {} would get the extent {}", i, extents[i]));
   }
   return extents;
