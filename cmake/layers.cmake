@@ -44,8 +44,9 @@ foreach(layer base ir ops compile codegen gpu io nn runtime)
   target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_${layer}>)
 endforeach()
 
-if(NOT MSVC)  # for people who look at a profile: small, rather than fast
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/src/runtime/profile.cpp" "${PROJECT_SOURCE_DIR}/src/runtime/profile_rows.cpp"
+if(NOT MSVC)  # for people who look at a profile, and for reading a model once: small, rather than fast
+  file(GLOB aeshna_nnef CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/io/nnef/*.cpp")
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/src/runtime/profile.cpp" "${PROJECT_SOURCE_DIR}/src/runtime/profile_rows.cpp" ${aeshna_nnef}
                               PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
 endif()
 

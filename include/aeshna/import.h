@@ -63,4 +63,24 @@ struct OnnxInfo {
 };
 OnnxInfo inspect_onnx(const std::filesystem::path& path, const ImportOptions& options = {});
 
+/// Reads an NNEF 1.0 model: a folder, or its graph.nnef, with the variables' .dat files beside it. docs/nnef.md says what is read.
+/// Parameters are named by the variables' labels. Errors: NotFound, Io, CorruptFile (file:line:column), InvalidArgument (a shape or
+/// value that fits no input), LimitExceeded, Unsupported listing every operation that is and why.
+ImportedModel import_nnef(const std::filesystem::path& path, const ImportOptions& options = {});
+/// A folder, or named *.nnef: what import_nnef reads.
+bool is_nnef(const std::filesystem::path& path);
+
+/// What is in a model, from its text and the headers of its tensor files.
+struct NnefInfo {
+  struct Tensor {
+    std::string name, type;  ///< "?" for an output that is not supported
+  };
+  std::vector<Tensor> inputs, outputs;
+  std::string graph, version;
+  std::int64_t weights = 0, weight_elements = 0;
+  std::map<std::string, std::int64_t> ops;
+  std::vector<UnsupportedNode> unsupported;  ///< names are "line:column"
+};
+NnefInfo inspect_nnef(const std::filesystem::path& path, const ImportOptions& options = {});
+
 }  // namespace aeshna

@@ -113,23 +113,40 @@ std::string describe_onnx(const std::filesystem::path& path, const ImportOptions
   return text;
 }
 
+std::string describe_nnef(const std::filesystem::path& path, const ImportOptions& options) {
+  const NnefInfo info = inspect_nnef(path, options);
+  std::vector<std::vector<std::string>> values = {{"kind", "name", "type"}};
+  for (const NnefInfo::Tensor& t : info.inputs) values.push_back({"input", t.name, t.type});
+  for (const NnefInfo::Tensor& t : info.outputs) values.push_back({"output", t.name, t.type});
+  std::string text =
+      formatted("{}: NNEF {}, graph {}, {} variables of {} elements\n\n{}\nops\n", path.string(), info.version,
+                info.graph, info.weights, format_count(info.weight_elements), format_table(values));
+  for (const auto& [name, count] : info.ops) text += formatted("  {:>5} {}\n", count, name);
+  text += info.unsupported.empty() ? "\neverything is supported\n" : "\nnot supported\n";
+  for (const UnsupportedNode& node : info.unsupported)
+    text += formatted("  {} {}: {}\n", node.name, node.op, node.reason);
+  return text;
+}
+
 std::string describe_file(const std::string& name, const ImportOptions& options) {
   const std::filesystem::path path = name;
+  if (is_nnef(path)) return describe_nnef(path, options);
   const std::string start = read_start(path);
   if (path.extension() == ".onnx") return describe_onnx(path, options);  // which has no magic number
   // safetensors: eight bytes of header length (always below 4 GiB), then the JSON header.
   if (start.size() > 8 && start.substr(4, 5) == std::string_view("\0\0\0\0{", 5)) return describe_safetensors(path);
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
-  fail(ErrorCode::Unsupported, "{} is {}; safetensors files, text graphs and ONNX models (.onnx) are read", name,
+  fail(ErrorCode::Unsupported,
+       "{} is {}; safetensors files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are read", name,
        foreign_format(start));
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, const Globals&, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("info", "Show what is in a checkpoint, a safetensors file, a text graph or an ONNX model");
+  CLI::App* command = app.add_subcommand(
+      "info", "Show what is in a checkpoint, a safetensors file, a text graph, an ONNX or an NNEF model");
   struct Options : ModelOptions {
     std::string file;
   };

@@ -151,7 +151,8 @@ int run(const RunOptions& options, const Globals& globals) {
   }
   ImportOptions import = options.parsed();
   for (const auto& [name, value] : values) import.shapes.try_emplace(name, value.type().shape);
-  const ImportedModel model = import_onnx(options.model, import);
+  const ImportedModel model =
+      is_nnef(options.model) ? import_nnef(options.model, import) : import_onnx(options.model, import);
   std::string missing;
   for (const std::string& name : model.inputs) {
     const TensorType& type = model.graph->type({*model.graph->leaf(name), 0});
@@ -203,9 +204,10 @@ int run(const RunOptions& options, const Globals& globals) {
 }  // namespace
 
 void add_run(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command = app.add_subcommand("run", "Run an ONNX model once, with inputs and outputs as .npy files");
+  CLI::App* command =
+      app.add_subcommand("run", "Run an ONNX or NNEF model once, with inputs and outputs as .npy files");
   auto options = std::make_shared<RunOptions>();
-  command->add_option("model", options->model)->required()->type_name("MODEL.onnx");
+  command->add_option("model", options->model)->required()->type_name("MODEL");
   command->add_option("--input", options->inputs, "Values of an input")
       ->type_name("NAME=FILE.npy")
       ->allow_extra_args(false);

@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "io/npy.h"
+#include "support/nnef_model.h"
 #include "support/onnx_writer.h"
 #include "support/run_program.h"
 #include "support/temp_dir.h"
@@ -62,6 +63,25 @@ TEST(Cli, InfoDescribesAnOnnxModel) {
       "odd.onnx",
       model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
   EXPECT_HAS(run({"info", odd.string()}).out, "NonMaxSuppression 'nms': this op is not supported");
+}
+
+TEST(Cli, InfoDescribesAnNnefModel) {
+  const test::TempDir dir;
+  dir.write("graph.nnef",
+            "version 1.0;\ngraph toy(x) -> (y, z) {\n x = external<scalar>(shape = [2, 3]);\n"
+            " w = variable<scalar>(shape = [1, 3], label = 'w');\n y = mul(x, w);\n z = max_roi_pool(x, x, 0, "
+            "output_size = [1]);\n}\n");
+  dir.write("w.dat", test::tensor_file({1, 3}, 0, 32, std::string(12, '\0')));
+  const Result r = run({"info", dir.path().string()});
+  EXPECT_EQ(r.status, 0) << r.err;
+  for (const char* part :
+       {"NNEF 1.0, graph toy, 1 variables of 3 elements", "f32[2, 3]", "1 mul", "not supported\n  6:6 max_roi_pool: "})
+    EXPECT_HAS(r.out, part);
+  const Result run_it = run({"run", (dir / "graph.nnef").string()});
+  EXPECT_EQ(run_it.status, 1);
+  EXPECT_HAS(run_it.err, "graph.nnef:6:6: max_roi_pool: no op for regions of interest");
+  const test::TempDir empty;
+  EXPECT_HAS(run({"info", empty.path().string()}).err, "graph.nnef");
 }
 
 TEST(Cli, RunRefusesByName) {
@@ -146,6 +166,20 @@ TEST(Cli, UsageErrorsExitWithTwo) {
     EXPECT_HAS(result.err, "--help");
   }
   EXPECT_HAS(run({"train", "digits", "--epochs", "0"}).err, "see aeshna train digits --help");
+}
+
+TEST(CliDevice, RunsAnNnefModel) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  dir.write("graph.nnef",
+            "version 1.0;\ngraph toy(x) -> (y) {\n x = external<scalar>(shape = [0, 2]);\n w = variable<scalar>(shape "
+            "= [1, 2], "
+            "label = 'w');\n y = mul(x, w);\n}\n");
+  dir.write("w.dat", test::tensor_file(Literal::from_doubles({DType::f32, {1, 2}}, std::vector<double>{10, 20})));
+  write_npy(dir / "x.npy", Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{1, 2, 3, 4}));
+  const Result r = run({"--quiet", "run", dir.path().string(), "--input", "x=" + (dir / "x.npy").string()});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out, "y  f32[2, 2]  min 10  max 80  mean 40  first 10, 40, 30, 80\n");
 }
 
 TEST(CliDevice, DevicesAsJson) {
