@@ -66,6 +66,7 @@ if ! why=$("$python" -c 'import torch' 2>&1); then
   echo "no PyTorch in $python (${why##*$'\n'}): only Aeshna is measured, and nothing is judged"
 fi
 
+trap 'exit 130' INT TERM
 failed=()
 undone=0
 say() { printf '[%5d s] %s\n' "$SECONDS" "$*"; }
@@ -108,11 +109,11 @@ step() {
 # compilations, since that folder would be warm for the second contract of a process.
 ours() {
   env AESHNA_CACHE_DIR="$work/cache/aeshna" __GL_SHADER_DISK_CACHE_PATH="$work/cache/driver" MESA_SHADER_CACHE_DIR="$work/cache/driver" \
-    timeout -k 10 1800 "$aeshna" "$@"
+    timeout --foreground -k 10 1800 "$aeshna" "$@"
 }
 ours_cold() { __GL_SHADER_DISK_CACHE=0 MESA_SHADER_CACHE_DISABLE=true ours "$@"; }
 theirs() {
-  env TORCHINDUCTOR_CACHE_DIR="$work/cache/pytorch" timeout -k 10 1800 "$python" bench/pytorch/reference.py "$@"
+  env TORCHINDUCTOR_CACHE_DIR="$work/cache/pytorch" timeout --foreground -k 10 1800 "$python" bench/pytorch/reference.py "$@"
 }
 
 make_data() { [[ -s $data ]] || step "$name: data" "$data" ours bench data "$workload" "${small[@]}" --out "$data.part"; }
@@ -123,7 +124,8 @@ process() {
   [[ -s $file ]] || make_data || return 1
   if ((n == 1)); then
     cache=cold ours=ours_cold
-    [[ -s $file ]] || rm -rf "$work/cache/$engine"
+    # What is left of an earlier process 1 is not this one's.
+    [[ -s $file ]] || rm -rf "$work/cache/$engine" "$work/tensors/$engine"-*-{strict,accelerated}*.safetensors "$results/gates/"*.json
     ((torch)) && options=(--tensors "$work/tensors")
   fi
   local arguments=("$workload" "${small[@]}" --data "$data" --json "$file.part" --process "$n" --cache "$cache" "${options[@]}")
@@ -150,8 +152,10 @@ judged() {
 
 judge_all() {
   local phase contract reference baseline candidate before=$undone
-  { [[ -s $results/reference.json ]] || make_data; } && step "$name: pytorch in float64" "$results/reference.json" theirs "$workload" "${small[@]}" --data "$data" \
-    --json "$results/reference.json.part" --float64 --tensors "$work/tensors"
+  if [[ -s $results/reference.json ]] || make_data; then
+    step "$name: pytorch in float64" "$results/reference.json" theirs "$workload" "${small[@]}" --data "$data" \
+      --json "$results/reference.json.part" --float64 --tensors "$work/tensors"
+  fi
   for phase in full minimal train; do
     reference=$work/tensors/pytorch-$phase-float64.safetensors
     [[ -s $reference ]] || continue
@@ -168,8 +172,8 @@ judge_all() {
       done
     done
   done
-  # Only when both engines' tensors were there.
-  if ((undone == before)) && [[ ! -e $results/tensors.sha256 && -s $results/aeshna-1.json && -s $results/pytorch-1.json && -s $results/reference.json ]]; then
+  [[ ! -e $results/tensors.sha256 && $undone == "$before" ]] || return 0
+  if [[ -s $results/aeshna-1.json && -s $results/pytorch-1.json && -s $results/reference.json ]]; then
     (cd "$work/tensors" && sha256sum -- *.safetensors) >"$results/tensors.sha256"
   fi
 }
@@ -178,6 +182,7 @@ for workload in "${workloads[@]}"; do
   name=$workload$suffix results=$out/$workload$suffix work=$scratch/$workload$suffix data=$scratch/$workload$suffix/data.safetensors
   mkdir -p "$results/gates" "$work/log" "$work/cache/driver"
   before=$((${#failed[@]} + undone))
+  [[ -s $results/aeshna-1.json && -s $results/pytorch-1.json ]] || rm -f "$results/tensors.sha256"
   if ((torch)) && [[ ! -e $results/tensors.sha256 ]]; then
     # Of an earlier call whose tensors are gone: what made them runs again.
     for engine in aeshna pytorch; do

@@ -500,7 +500,8 @@ class Whisper(nn.Module):
 MODELS = {"smollm2": SmolLM2, "smolvla": SmolVLA, "unet": UNet, "resnet50": ResNet50, "whisper": Whisper}
 
 # What the shapes of small configurations do not say; metadata of the same name in the data file goes before it.
-SMALL = {"smollm2": {"head_dim": 16}, "smolvla": {"head_dim": 16}, "unet": {"head_dim": 16, "groups": 8}, "resnet50": {}, "whisper": {"head_dim": 16}}
+SMALL = {"smollm2": {"head_dim": 16}, "smolvla": {"head_dim": 16}, "unet": {"head_dim": 16, "groups": 8}, "resnet50": {},
+         "whisper": {"head_dim": 16}}
 
 
 def build(workload, shapes=None, metadata=None, length=None, dtype=torch.float32):
