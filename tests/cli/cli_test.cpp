@@ -122,7 +122,7 @@ TEST(CliDevice, DevicesAsJson) {
 
 TEST(Cli, InfoRefusesWhatItCannotRead) {
   const test::TempDir dir;
-  dir.write("model.gguf", std::string("GGUF\3\0\0\0{", 9));
+  dir.write("model.h5", "\x89HDF and more");
   dir.write("empty", "");
   dir.write("cut.safetensors", "abc");
   dir.write("bad.txt", "aeshna graph 1\n%0 = nonsense(\n");
@@ -134,7 +134,7 @@ TEST(Cli, InfoRefusesWhatItCannotRead) {
     EXPECT_HAS(result.err, file);
     EXPECT_EQ(result.out, "");
   };
-  error("model.gguf", "a GGUF file");
+  error("model.h5", "an HDF5 file");
   error("empty", "of an unknown format");
   error("cut.safetensors", "cut.safetensors");
   error("none.safetensors", "none.safetensors");
