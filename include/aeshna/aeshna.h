@@ -6,6 +6,7 @@
 #include "aeshna/dtype.h"
 #include "aeshna/error.h"
 #include "aeshna/graph.h"
+#include "aeshna/models.h"
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"
 #include "aeshna/optim.h"

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "nn/heads.h"
 #include "nn/layer.h"
 
 namespace aeshna::nn {
@@ -20,11 +21,8 @@ Value multi_head_attention(Value x, std::string_view name, MultiHeadAttentionOpt
   const std::int64_t head_dim = options.head_dim == 0 ? width / heads : options.head_dim;
   layer.require(heads <= INT32_MAX / std::max<std::int64_t>(head_dim, 1), "cannot have {} heads of {}", heads, head_dim);
   const LinearOptions each{.bias = options.bias, .lora = options.lora, .trainable = options.trainable};
-  // [B, S, heads * D] -> [B, heads, S, D], a view.
   const auto project = [&](Value v, std::int64_t count, std::string_view part) {
-    const Value flat = linear(v, count * head_dim, layer.part(part), each, loc);
-    const Value split = reshape(layer.at(flat), {v.shape()[0], v.shape()[1], count, head_dim}, loc);
-    return permute(layer.at(split), {0, 2, 1, 3}, loc);
+    return split_heads(linear(v, count * head_dim, layer.part(part), each, loc), count, head_dim, loc);
   };
   Value q = project(x, heads, "q_proj"), k = project(context, kv, "k_proj");
   const Value v = project(context, kv, "v_proj");
@@ -34,9 +32,8 @@ Value multi_head_attention(Value x, std::string_view name, MultiHeadAttentionOpt
   }
   const Value attended = attention(layer.at(q), layer.at(k), layer.at(v),
                                    {.causal = options.causal, .window = options.window, .mask = options.mask});
-  const Value joined = reshape(layer.at(permute(layer.at(attended), {0, 2, 1, 3}, loc)),
-                               {x.shape()[0], x.shape()[1], heads * head_dim}, loc);
-  return dropout(linear(joined, width, layer.part("o_proj"), each, loc), options.dropout, options.training, loc);
+  return dropout(linear(join_heads(attended, loc), width, layer.part("o_proj"), each, loc), options.dropout,
+                 options.training, loc);
 }
 
 Value transformer_block(Value x, std::string_view name, TransformerBlockOptions options, Loc loc) {

@@ -9,11 +9,11 @@
 
 namespace aeshna::nn {
 
-/// One layer being built.
-class Layer {
+/// One call of a builder function: its refusals say which function it is and where it was called.
+class Call {
  public:
-  /// Refuses an empty name and an empty x.
-  Layer(std::string_view kind, std::string_view name, const Value& x, const Loc& loc);
+  /// `who` opens every message: "[nn::linear] 'name'".
+  Call(std::string who, const Loc& loc) : who_(std::move(who)), loc_(loc) {}
 
   [[noreturn]] void reject(ErrorCode code, std::string_view message) const;
   template <class... Args>
@@ -25,19 +25,30 @@ class Layer {
     if (!ok) reject(ErrorCode::ShapeMismatch, formatted(format, std::forward<Args>(args)...));
   }
 
-  /// "<name>.<part>"
-  std::string part(std::string_view part) const { return formatted("{}.{}", name_, part); }
-  Value parameter(std::string_view part, Shape shape, std::optional<Init> init, bool trainable) const;
   Operand at(Value v) const { return {v, loc_}; }
   Operand at(double number) const { return {number, loc_}; }
-  Graph& graph() const { return x_.graph(); }
-  const Value& x() const { return x_; }
   const Loc& loc() const { return loc_; }
 
  private:
-  std::string kind_, name_;
-  Value x_;
+  std::string who_;
   Loc loc_;
+};
+
+/// One layer being built.
+class Layer : public Call {
+ public:
+  /// Refuses an empty name and an empty x.
+  Layer(std::string_view kind, std::string_view name, const Value& x, const Loc& loc);
+
+  /// "<name>.<part>"
+  std::string part(std::string_view part) const { return formatted("{}.{}", name_, part); }
+  Value parameter(std::string_view part, Shape shape, std::optional<Init> init, bool trainable) const;
+  Graph& graph() const { return x_.graph(); }
+  const Value& x() const { return x_; }
+
+ private:
+  std::string name_;
+  Value x_;
 };
 
 }  // namespace aeshna::nn
