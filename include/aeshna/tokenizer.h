@@ -19,6 +19,12 @@ struct EncodeOptions {
   bool add_special = true;  ///< the ids that the model wants before and after (often the beginning of the sequence)
 };
 
+/// A piece of a text; `special`: the text of a control token in it stands for the token.
+struct TextPart {
+  std::string text;
+  bool special = false;
+};
+
 /// A vocabulary with the rules that cut text into it: byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM2), SentencePiece's BPE with byte
 /// fallback (Llama 2, Mistral, Gemma, Phi 3) and unigram. Immutable; copies share it. Threads may share it.
 class Tokenizer {
@@ -32,6 +38,8 @@ class Tokenizer {
 
   /// Any bytes: what is not UTF-8 counts as U+FFFD. Tokens that were added by a user (not control tokens) are always found in the text.
   std::vector<std::int32_t> encode(std::string_view text, EncodeOptions options = {}) const;
+  /// The parts as one text, in which control tokens are found only inside special parts.
+  std::vector<std::int32_t> encode(std::span<const TextPart> parts, bool add_special = true) const;
   /// UTF-8; what is not becomes U+FFFD. Control tokens are left out unless `special`. Error(OutOfRange) for an id outside.
   std::string decode(std::span<const std::int32_t> ids, bool special = false) const;
 

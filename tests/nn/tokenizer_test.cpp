@@ -12,21 +12,17 @@
 #include "io/gguf.h"
 #include "nn/tokenizer/load.h"
 #include "nn/tokenizer/split.h"
+#include "nn/tokenizers/fixtures.h"
 #include "support/expect_error.h"
 #include "support/temp_dir.h"
 
 namespace aeshna {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-
-const fs::path kFixtures = fs::path(AESHNA_SOURCE_DIR) / "tests/nn/tokenizers";
-
-json fixture(const std::string& name) {
-  const auto bytes = read_file(kFixtures / (name + ".json"));
-  return json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-}
+using test::fixture;
+using test::gguf_of;
+using test::kFixtures;
 
 constexpr const char* kNames[] = {"gpt2", "llama3", "qwen2", "smollm", "llama2", "gemma", "unigram"};
 
@@ -115,33 +111,6 @@ TEST(Tokenizer, AgreesWithTheReference) {
           << name << ": " << json(text).dump();
     }
   }
-}
-
-/// What a GGUF file of the same tokenizer holds.
-GgufMetadata gguf_of(const std::string& name, const std::string& pre) {
-  const json data = fixture(name);
-  std::vector<std::string> tokens(data["model"]["vocab"].size());
-  std::vector<std::int32_t> types(tokens.size(), 1);
-  for (const auto& item : data["model"]["vocab"].items()) tokens[item.value().get<std::size_t>()] = item.key();
-  for (const json& token : data["added_tokens"]) {
-    const auto id = token["id"].get<std::size_t>();
-    if (id >= tokens.size()) tokens.resize(id + 1), types.resize(id + 1);
-    tokens[id] = token["content"].get<std::string>();
-    types[id] = token["special"].get<bool>() ? 3 : 4;
-  }
-  std::vector<std::string> merges;
-  for (const json& merge : data["model"]["merges"])
-    merges.push_back(merge.is_string() ? merge.get<std::string>()
-                                       : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-  return {{"tokenizer.ggml.model", GgufValue::text("gpt2")},
-          {"tokenizer.ggml.pre", GgufValue::text(pre)},
-          {"tokenizer.ggml.tokens", GgufValue::texts(tokens)},
-          {"tokenizer.ggml.token_type", GgufValue::ints(types)},
-          {"tokenizer.ggml.merges", GgufValue::texts(merges)},
-          {"tokenizer.ggml.bos_token_id", GgufValue::integer(static_cast<std::uint32_t>(tokens.size() - 4))},
-          {"tokenizer.ggml.eos_token_id", GgufValue::integer(static_cast<std::uint32_t>(tokens.size() - 2))},
-          {"tokenizer.ggml.add_bos_token", GgufValue::flag(name == "llama3")},
-          {"tokenizer.ggml.add_eos_token", GgufValue::flag(name == "llama3")}};
 }
 
 Tokenizer from_metadata(const GgufMetadata& metadata) {

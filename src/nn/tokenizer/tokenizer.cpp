@@ -78,11 +78,13 @@ struct Tokenizer::Impl {
     return spec.tokens[static_cast<std::size_t>(id)];
   }
 
-  /// The longest added token that the text has at `i`; -1: none.
-  std::int32_t added_at(std::string_view text, std::size_t i, bool special) const {
+  /// The longest added token that the text has at `i`; -1: none. Control tokens must end by `special`.
+  std::int32_t added_at(std::string_view text, std::size_t i, std::size_t special) const {
     for (const std::int32_t id : added[static_cast<unsigned char>(text[i])]) {
       const Token& token = at(id);
-      if ((special || token.kind == Token::Kind::Added) && text.substr(i).starts_with(token.text)) return id;
+      if ((i + token.text.size() <= special || token.kind == Token::Kind::Added) &&
+          text.substr(i).starts_with(token.text))
+        return id;
     }
     return -1;
   }
@@ -130,15 +132,26 @@ struct Tokenizer::Impl {
 
 Tokenizer::Tokenizer(TokenizerSpec spec) : impl_(std::make_shared<Impl>(std::move(spec))) {}
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view given, EncodeOptions options) const {
-  const std::string text = valid_utf8(given);
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  const TextPart part{std::string(text), options.special};
+  return encode(std::span(&part, 1), options.add_special);
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::span<const TextPart> parts, bool add_special) const {
+  std::string text;
+  std::vector<std::pair<std::size_t, bool>> ends;  // of the parts
+  for (const TextPart& part : parts) {
+    text += valid_utf8(part.text);
+    ends.emplace_back(text.size(), part.special);
+  }
   const TokenizerSpec& spec = impl_->spec;
   std::vector<std::int32_t> ids;
-  if (options.add_special) ids = spec.before;
+  if (add_special) ids = spec.before;
   const auto is_space = [&](std::size_t i) { return code_class(utf8_at(text, i).code) == CodeClass::Space; };
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::int32_t id = impl_->added_at(text, i, options.special);
+  for (std::size_t i = 0, part = 0; i < text.size();) {
+    while (ends[part].first <= i) ++part;
+    const std::int32_t id = impl_->added_at(text, i, ends[part].second ? ends[part].first : 0);
     if (id < 0) {
       i += utf8_at(text, i).bytes;
       continue;
@@ -158,7 +171,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view given, EncodeOption
     begin = i;
   }
   if (begin < text.size()) impl_->encode_part(std::string_view(text).substr(begin), begin == 0, ids);
-  if (options.add_special) ids.insert(ids.end(), spec.after.begin(), spec.after.end());
+  if (add_special) ids.insert(ids.end(), spec.after.begin(), spec.after.end());
   return ids;
 }
 
