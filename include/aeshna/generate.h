@@ -22,7 +22,7 @@ void load_weights(const LanguageModel& model, Weights& weights);
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  /// `logits` f32 [vocab]; `history`: all ids so far, the prompt's too.
+  /// `logits` f32 [vocab]; `history`: all ids so far, the prompt's too. Error(NonFinite) for a logit that is not a number.
   virtual std::int32_t next(std::span<const float> logits, std::span<const std::int32_t> history) = 0;
 };
 

@@ -88,6 +88,14 @@ std::string json_string(std::string_view text) {
   return result + '"';
 }
 
+std::string printable(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 32 && c != '\n' && c != '\t') || byte == 127) c = '?';
+  }
+  return text;
+}
+
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

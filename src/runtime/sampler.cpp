@@ -18,6 +18,8 @@ class HostSampler final : public Sampler {
 
   std::int32_t next(std::span<const float> logits, std::span<const std::int32_t> history) override {
     scores_.assign(logits.begin(), logits.end());
+    for (std::size_t i = 0; i < scores_.size(); ++i)  // an order needs numbers
+      if (scores_[i] != scores_[i]) fail(ErrorCode::NonFinite, "the logit of token {} is not a number", i);
     penalize(history);
     if (o_.temperature == 0) return static_cast<std::int32_t>(std::ranges::max_element(scores_) - scores_.begin());
     order_.resize(scores_.size());

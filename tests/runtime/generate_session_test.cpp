@@ -129,6 +129,8 @@ TEST(Sampling, FollowsTheProbabilities) {
 }
 
 TEST(Sampling, Refusals) {
+  EXPECT_ERROR(host_sampler({})->next(std::vector<float>{0, NAN}, {}), ErrorCode::NonFinite, "the logit of token 1");
+  EXPECT_EQ(host_sampler({.temperature = 1})->next(std::vector<float>{-INFINITY, 0}, {}), 1);
   EXPECT_ERROR(host_sampler({.temperature = -1}), ErrorCode::InvalidArgument, "the temperature is -1");
   EXPECT_ERROR(host_sampler({.temperature = NAN}), ErrorCode::InvalidArgument, "the temperature is nan");
   EXPECT_ERROR(host_sampler({.repetition_penalty = 0}), ErrorCode::InvalidArgument, "the repetition penalty is 0");
