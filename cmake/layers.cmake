@@ -43,3 +43,9 @@ foreach(layer base ir ops compile codegen gpu io nn runtime)
   target_link_libraries(aeshna_${layer} PRIVATE aeshna_internal ${AESHNA_NEEDS_${layer}})
   target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_${layer}>)
 endforeach()
+
+# Files that are read once: their parsers are built for size.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp")
+  set_source_files_properties(${loaders} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
+endif()
