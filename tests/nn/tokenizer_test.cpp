@@ -174,6 +174,14 @@ TEST(Tokenizer, SentencePieceMergesByScore) {
   EXPECT_EQ(tokenizer.bytes(3 + 10), "\n");
 }
 
+TEST(Tokenizer, TokensOfPhi3TakeTheSpaceBehindThem) {
+  GgufMetadata metadata = sentence_piece();
+  metadata.emplace_back("general.architecture", GgufValue::text("phi3"));
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(from_metadata(metadata).encode("</s> \n h", {.special = true, .add_special = false}), (Ids{2, 265, 266}));
+  EXPECT_EQ(from_metadata(metadata).encode("<s> h", {.special = true, .add_special = false}), (Ids{1, 265, 265, 266}));
+}
+
 TEST(Tokenizer, StreamsWholeCharacters) {
   const Tokenizer tokenizer = from_metadata(sentence_piece());
   TextStream stream(tokenizer);

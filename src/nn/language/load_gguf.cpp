@@ -198,6 +198,9 @@ class GgufModelLoader {
   }
 
   void refuse_unknown_keys() {
+    if (const auto layout = file_->text(key("tensor_data_layout"));
+        layout && *layout != "Meta AI original pth")  // of old files
+      out_.refuse(formatted("the layout '{}'", *layout));
     for (const auto& [name, value] : file_->metadata()) {
       if (name == "split.count" && file_->integer(name).value_or(1) > 1)
         out_.refuse("a model in several files (split.count)");

@@ -124,10 +124,7 @@ class FolderLoader {
     c.context = value<std::int64_t>("max_position_embeddings", 0);
     c.eps = value("rms_norm_eps", 1e-6);
     activation();
-    if (value("attention_bias", false)) {
-      if (architecture_ == "llama") out_.refuse("attention_bias, which has a bias behind attention too");
-      c.qkv_bias = true;
-    }
+    if (value("attention_bias", false)) out_.refuse("attention_bias");
     if (value("mlp_bias", false)) out_.refuse("mlp_bias");
     if (value("rope_interleaved", false)) c.rope_interleaved = true;
     if (value("use_bidirectional_attention", false)) out_.refuse("use_bidirectional_attention");
@@ -197,9 +194,8 @@ class FolderLoader {
     c.window = value<std::int64_t>("sliding_window", 0);
     if (!value("use_sliding_window", !architecture_.starts_with("qwen"))) c.window = 0;
     const auto full_below = value<std::int64_t>("max_window_layers", 0);
-    c.window_period = value<std::int64_t>("sliding_window_pattern", architecture_ == "gemma2"   ? 2
-                                                                    : architecture_ == "gemma3" ? 6
-                                                                                                : 0);
+    const std::int64_t usual = architecture_ == "gemma2" ? 2 : architecture_ == "gemma3" ? 6 : 0;
+    c.window_period = value("sliding_window_pattern", value("_sliding_window_pattern", usual));
     if (c.window < 0 || c.window_period < 0) out_.corrupt("a sliding window of {}", c.window);
     if (architecture_.starts_with("qwen") && c.window > 0 && full_below > 0) out_.refuse("max_window_layers");
     const Json* types = find("layer_types");

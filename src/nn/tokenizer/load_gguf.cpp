@@ -93,6 +93,7 @@ class Loader {
       fail(ErrorCode::Unsupported, "{}: the tokenizer needs what Aeshna does not have: {}", file_.name(), refused_);
 
     tokens();
+    phi3();
     merges();
     special(begins);
     return std::move(spec_);
@@ -161,6 +162,17 @@ class Loader {
       if (spec_.model == TokenizerSpec::Model::ByteBpe && token.kind == Token::Kind::Normal)
         token.text = bytes_of_byte_level(token.text).value_or(token.text);
       spec_.tokens.push_back(std::move(token));
+    }
+  }
+
+  /// GGUF does not have what tokenizer.json says of Phi 3's added tokens: they take the white space behind them.
+  void phi3() {
+    if (spec_.model != TokenizerSpec::Model::ScoredBpe || file_.text("general.architecture") != "phi3") return;
+    static constexpr std::string_view others[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (Token& token : spec_.tokens) {
+      if ((token.kind == Token::Kind::Control || token.kind == Token::Kind::Added) &&
+          std::ranges::find(others, token.text) == std::end(others))
+        token.strip_right = true;
     }
   }
 
