@@ -2,7 +2,7 @@
 // The benchmark's workloads in tests: a graph with its data, for a session and for the interpreter.
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,11 +66,12 @@ inline void set_leaves(Session& session, const TensorMap& leaves) {
   }
 }
 
-/// sqrt(sum (a - b)^2 / sum b^2), with a floor for the denominator.
+/// sqrt(sum (a - b)^2 / sum b^2), with a floor for the denominator; infinity if the sizes differ.
 inline double relative_l2(const std::vector<double>& a, const std::vector<double>& b, double floor = 0) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += (a.at(i) - b[i]) * (a[i] - b[i]);
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
     norm += b[i] * b[i];
   }
   return std::sqrt(difference) / std::max(std::sqrt(norm), floor);

@@ -13,7 +13,7 @@ namespace aeshna::models {
 
 namespace {
 
-// ---- the graphs. Minimal phases have one sample.
+// ---- the graphs
 
 void finish(Graph& graph, Phase phase, Value output, const std::function<Value()>& loss) {
   graph.output("output", output);
@@ -22,7 +22,6 @@ void finish(Graph& graph, Phase phase, Value output, const std::function<Value()
 
 void build_smollm2(Graph& graph, Phase phase, bool small, std::int64_t batch) {
   const std::int64_t length = phase == Phase::Minimal ? 1 : small ? 16 : 128;
-  if (phase == Phase::Minimal) batch = 1;
   const Value logits =
       smollm2(graph.input("ids", {batch, length}, DType::i32), small ? SmolLm2Config::small() : SmolLm2Config());
   finish(graph, phase, logits, [&] {
@@ -34,7 +33,6 @@ Value mean_square(Value x) { return mean(x * x); }
 
 void build_smolvla(Graph& graph, Phase phase, bool small, std::int64_t batch) {
   const SmolVlaConfig config = small ? SmolVlaConfig::small() : SmolVlaConfig();
-  if (phase == Phase::Minimal) batch = 1;
   const std::int64_t actions = phase == Phase::Minimal ? 1 : small ? 7 : 50, context = small ? 5 : 16;
   const Value noisy = graph.input("noisy_actions", {batch, actions, config.action_dim});
   const Value timestep = graph.input("timestep", {batch, 1, config.timestep_width});
@@ -45,8 +43,7 @@ void build_smolvla(Graph& graph, Phase phase, bool small, std::int64_t batch) {
 
 void build_unet(Graph& graph, Phase phase, bool small, std::int64_t batch) {
   const UNetConfig config = small ? UNetConfig::small() : UNetConfig();
-  if (phase == Phase::Minimal) batch = 1;
-  const Shape image = small ? Shape{batch, config.in_channels, 8, 12} : Shape{batch, config.in_channels, 32, 32};
+  const Shape image = small ? Shape{batch, config.in_channels, 8, 16} : Shape{batch, config.in_channels, 32, 32};
   const Value latent = graph.input("latent", image);
   const Value timestep = graph.input("timestep_embedding", {batch, config.base});
   const Value output =
@@ -55,7 +52,6 @@ void build_unet(Graph& graph, Phase phase, bool small, std::int64_t batch) {
 }
 
 void build_resnet50(Graph& graph, Phase phase, bool small, std::int64_t batch) {
-  if (phase == Phase::Minimal) batch = 1;
   const Value images = graph.input("images", small ? Shape{batch, 3, 40, 36} : Shape{batch, 3, 224, 224});
   const Value logits = resnet50(images, small ? ResNetConfig::small() : ResNetConfig());
   finish(graph, phase, logits, [&] { return cross_entropy(logits, graph.input("labels", {batch}, DType::i32)); });
@@ -63,24 +59,30 @@ void build_resnet50(Graph& graph, Phase phase, bool small, std::int64_t batch) {
 
 void build_whisper(Graph& graph, Phase phase, bool small, std::int64_t batch) {
   const WhisperConfig config = small ? WhisperConfig::small() : WhisperConfig();
-  if (phase == Phase::Minimal) batch = 1;
   const Value output = whisper_encoder(graph.input("mel", {batch, config.mels, 2 * config.positions}), config);
   finish(graph, phase, output, [&] { return mean_square(output); });
 }
 
 // ---- the table
 
+/// Minimal phases have one sample.
+template <auto Build>
+void built(Graph& graph, Phase phase, bool small, std::int64_t batch) {
+  Build(graph, phase, small, phase == Phase::Minimal ? 1 : batch);
+}
+
 struct Row {
   const char *name, *title;
   std::int64_t batch, small_batch;
   decltype(Workload::build) build;
 };
+
 constexpr Row kRows[] = {
-    {"smollm2", "SmolLM2-135M", 1, 1, build_smollm2},
-    {"smolvla", "SmolVLA action expert", 1, 1, build_smolvla},
-    {"unet", "Diffusion U-Net", 1, 1, build_unet},
-    {"resnet50", "ResNet-50", 4, 2, build_resnet50},
-    {"whisper", "Whisper-tiny encoder", 1, 1, build_whisper},
+    {"smollm2", "SmolLM2-135M", 1, 1, built<build_smollm2>},
+    {"smolvla", "SmolVLA action expert", 1, 1, built<build_smolvla>},
+    {"unet", "Diffusion U-Net", 1, 1, built<build_unet>},
+    {"resnet50", "ResNet-50", 4, 2, built<build_resnet50>},
+    {"whisper", "Whisper-tiny encoder", 1, 1, built<build_whisper>},
 };
 
 /// Of the products alone, as the literature counts; attention as if it were dense.

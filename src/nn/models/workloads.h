@@ -21,7 +21,8 @@ struct Workload {
   std::int64_t parameters = 0, trainable = 0;   ///< elements, as published
   std::int64_t parameter_tensors = 0;
   double forward_flop[2] = {};                  ///< multiply and add counted apart: full, minimal
-  /// Appends the model: named inputs, the output "output", and for Train the output "loss".
+  /// Appends the model: named inputs, the output "output", and for Train the output "loss". Minimal has one sample,
+  /// whatever the batch.
   void (*build)(Graph& graph, Phase phase, bool small, std::int64_t batch) = nullptr;
 };
 
