@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "aeshna/device.h"
-#include "bench_commit.h"  // made by bench/commit.cmake
+#include "aeshna_commit.h"  // made by cmake/write_commit.cmake
 
 namespace aeshna::bench {
 
@@ -11,7 +11,7 @@ inline nlohmann::json machine(const Device& device) {
   return {{"device", device.info().name},
           {"driver", device.info().driver},
           {"api", device.info().api_version},
-          {"commit", AESHNA_BENCH_COMMIT}};
+          {"commit", AESHNA_COMMIT_DESCRIPTION}};
 }
 
 }  // namespace aeshna::bench

@@ -55,16 +55,29 @@ endif()
 
 find_package(Threads REQUIRED)
 
-# Relative relocations (a table pointer each, of which glslang has 20,000) in 1 % of their size; the C library of the build machine
-# must know them, as every one from glibc 2.36 on.
-include(CheckLinkerFlag)
-check_linker_flag(CXX "-Wl,-z,pack-relative-relocs" AESHNA_HAS_RELR)
+# Half a megabyte of relative relocations as bits (DT_RELR), where linker and loader know them.
+if(UNIX AND NOT APPLE AND NOT CMAKE_CROSSCOMPILING)
+  include(CheckCXXSourceRuns)
+  set(CMAKE_REQUIRED_LINK_OPTIONS "-Wl,-z,pack-relative-relocs")
+  check_cxx_source_runs("const char* names[] = {\"a\", \"b\"}; int main(int n, char**) { return names[n - 1][0] - 'a'; }"
+    AESHNA_PACKED_RELOCATIONS)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
 
 # aeshna_static_runtime(target): links the compiler's C++ libraries statically, so that the program needs only libc and
 # libm where it runs. Not with sanitizers, which must be able to intercept them.
 function(aeshna_static_runtime target)
   if(UNIX AND NOT APPLE AND NOT AESHNA_SANITIZE)
-    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed
-      $<$<BOOL:${AESHNA_HAS_RELR}>:-Wl,-z,pack-relative-relocs>)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -Wl,--as-needed)
+    if(AESHNA_PACKED_RELOCATIONS)
+      target_link_options(${target} PRIVATE "-Wl,-z,pack-relative-relocs")
+    endif()
+  endif()
+endfunction()
+
+# aeshna_small_code(target): for what runs rarely and is large, such as tables and options. The program has a size to keep.
+function(aeshna_small_code target)
+  if(NOT MSVC)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Os>)
   endif()
 endfunction()

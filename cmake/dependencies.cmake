@@ -25,5 +25,6 @@ target_include_directories(aeshna_vulkan_headers SYSTEM INTERFACE
 set(AESHNA_NEEDS_gpu aeshna_vulkan_headers)
 set(AESHNA_NEEDS_codegen glslang::glslang glslang::SPIRV)
 set(AESHNA_NEEDS_runtime nlohmann_json::nlohmann_json)
-set(AESHNA_NEEDS_io nlohmann_json::nlohmann_json ZLIB::ZLIB)
+include(onnx_schema)
+set(AESHNA_NEEDS_io nlohmann_json::nlohmann_json ZLIB::ZLIB aeshna_onnx_schema)
 set(AESHNA_NEEDS_nn nlohmann_json::nlohmann_json)

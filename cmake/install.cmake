@@ -26,7 +26,7 @@ foreach(name SPIRV glslang MachineIndependent GenericCodeGen OSDependent glslang
     string(APPEND AESHNA_PC_LIBS " -l${name}")
   endif()
 endforeach()
-string(APPEND AESHNA_PC_LIBS " -lz -lpthread -lstdc++ -lm")
+string(APPEND AESHNA_PC_LIBS " -lprotobuf-lite -lz -lpthread -lstdc++ -lm")
 if(CMAKE_DL_LIBS)
   string(APPEND AESHNA_PC_LIBS " -l${CMAKE_DL_LIBS}")
 endif()

@@ -44,6 +44,18 @@ foreach(layer base ir ops compile codegen gpu io nn runtime)
   target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_${layer}>)
 endforeach()
 
+if(NOT MSVC)  # for people who look at a profile: small, rather than fast
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/src/runtime/profile.cpp" "${PROJECT_SOURCE_DIR}/src/runtime/profile_rows.cpp"
+                              PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
+endif()
+
+# src/bench: what `aeshna bench` does, for the program and the tests; no part of the library.
+file(GLOB bench_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/bench/*.cpp")
+add_library(aeshna_bench STATIC EXCLUDE_FROM_ALL ${bench_sources})
+target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohmann_json PUBLIC aeshna)
+aeshna_small_code(aeshna_bench)
+target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_onnx_schema>)
+
 # Files that are read once: their parsers are built for size.
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp")

@@ -23,6 +23,7 @@ required=(
   "libvulkan-dev 1.3.275" "libvulkan1 0" "vulkan-validationlayers 1.3.275" "vulkan-tools 0"
   "libvulkan-volk-dev 0" "libvulkan-memory-allocator-dev 0"
   "nlohmann-json3-dev 0" "libcli11-dev 0" "zlib1g-dev 0"
+  "libprotobuf-dev 3.12" "protobuf-compiler 3.12"
   "libgtest-dev 0" "libgmock-dev 0"
 )
 # Debian only: Ubuntu 24.04 keeps its own Mesa; the cooperative-matrix tests are skipped there.
@@ -70,16 +71,26 @@ sys.exit(not all(u.find_spec(m) for m in ("numpy", "safetensors")))' 2>/dev/null
   return 1
 }
 
+# ONNX's own test cases, data only. Debian's are of 1.17; elsewhere any version will do.
+onnx_data_ready() {
+  local version
+  version=$(dpkg-query -W -f='${db:Status-Status} ${Version}' libonnx-testdata 2>/dev/null) && [[ $version == installed* ]] || return 1
+  [[ $distribution != debian ]] || dpkg --compare-versions "${version#* }" ge 1.17
+}
+
 find_missing
 python_missing=0
 python_ready || python_missing=1
+onnx_data_missing=0
+onnx_data_ready || onnx_data_missing=1
 if ((check_only)); then
   [[ ${#missing[@]} -gt 0 ]] && say "missing or too old: ${missing[*]}"
   ((python_missing)) && say "missing (one test needs it): the Python packages safetensors and numpy"
-  ((${#missing[@]} == 0 && python_missing == 0)) && say "everything is there"
+  ((onnx_data_missing)) && say "missing (the tests of the ONNX importer need it): libonnx-testdata"
+  ((${#missing[@]} == 0 && python_missing == 0 && onnx_data_missing == 0)) && say "everything is there"
   exit $((${#missing[@]} > 0))
 fi
-if ((${#missing[@]} == 0 && python_missing == 0)); then
+if ((${#missing[@]} == 0 && python_missing == 0 && onnx_data_missing == 0)); then
   exit 0
 fi
 
@@ -184,6 +195,18 @@ if ((${#missing[@]})); then
   find_missing
   ((${#missing[@]} == 0)) || die "still missing or too old: ${missing[*]}. docs/dependencies.md says what each is for"
   say "all packages are there"
+fi
+
+# ---- ONNX's test cases -------------------------------------------------------------------------------------
+if ((onnx_data_missing)); then
+  need_root
+  from=()
+  ((mixed)) && from=(-t trixie)
+  if apt_get install -y --no-install-recommends "${from[@]}" libonnx-testdata >/dev/null 2>&1; then
+    say "installed libonnx-testdata (for the tests of the ONNX importer)"
+  else
+    say "note: libonnx-testdata is not to be had here; ONNX's own test cases will be skipped"
+  fi
 fi
 
 # ---- Python packages for one interoperability test (nothing else of Aeshna uses them) ----------------------

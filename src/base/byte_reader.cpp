@@ -188,4 +188,9 @@ void write_file_atomic(const std::filesystem::path& path, const std::function<vo
   if (durable == Durable::Yes) sync_directory(directory);
 }
 
+void write_file_atomic(const std::filesystem::path& path, std::string_view text) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  write_file_atomic(path, std::span(&bytes, 1));
+}
+
 }  // namespace aeshna

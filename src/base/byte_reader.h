@@ -42,6 +42,7 @@ enum class Durable : bool { No, Yes };  ///< No: not flushed to disk; for caches
 /// included) the old file is untouched, the temporary one is removed, and Error(Io) names path and reason.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
                        Durable durable = Durable::Yes);
+void write_file_atomic(const std::filesystem::path& path, std::string_view text);
 /// The same for what need not be in memory at once: `produce` hands over the bytes in order. What it throws leaves the old file too.
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(const WriteBytes&)>& produce,

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <mutex>
 #include <thread>
 
 #include "base/fail.h"
@@ -19,6 +20,9 @@ constexpr std::array<EnvVariable, 6> kTable = {{
     {"AESHNA_LOG", "0 errors, 1 warnings (default), 2 info, 3 debug"},
     {"AESHNA_THREADS", "threads that compile kernels (default: all cores)"},
 }};
+
+std::mutex cache_dir_mutex;
+std::optional<std::filesystem::path> cache_dir;  ///< in place of what the environment says
 
 std::string text(const char* name) {
   const char* value = std::getenv(name);
@@ -44,7 +48,16 @@ std::string env_device() { return text("AESHNA_DEVICE"); }
 std::string env_caps() { return text("AESHNA_CAPS"); }
 bool env_validation() { return number("AESHNA_VALIDATION", 0, 1, 0) == 1; }
 
+void env_set_cache_dir(std::optional<std::filesystem::path> directory) {
+  const std::scoped_lock lock(cache_dir_mutex);
+  cache_dir = std::move(directory);
+}
+
 std::filesystem::path env_cache_dir() {
+  {
+    const std::scoped_lock lock(cache_dir_mutex);
+    if (cache_dir) return *cache_dir;
+  }
   const std::string own = text("AESHNA_CACHE_DIR");
   if (own == "off") return {};
   if (!own.empty()) return own;

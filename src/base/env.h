@@ -1,6 +1,7 @@
 #pragma once
 // The one table of environment variables. Nothing else reads the environment.
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ std::string env_device();             ///< AESHNA_DEVICE: index, UUID or part of
 std::string env_caps();               ///< AESHNA_CAPS: overrides, see restrict_caps
 bool env_validation();                ///< AESHNA_VALIDATION=1
 std::filesystem::path env_cache_dir();///< AESHNA_CACHE_DIR, else XDG_CACHE_HOME/aeshna, else ~/.cache/aeshna; "off": empty path, no disk cache
+/// For programs of our own that measure compilation: this directory instead, from now on; nullopt: what the environment says.
+void env_set_cache_dir(std::optional<std::filesystem::path> directory);
 int env_log_level();                  ///< AESHNA_LOG: 0 errors, 1 warnings (default), 2 info, 3 debug
 int env_threads();                    ///< AESHNA_THREADS: compile threads; default: all cores
 

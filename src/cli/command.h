@@ -35,6 +35,9 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action);
 void add_train(CLI::App& app, const Globals& globals, Action& action);
 void add_dump(CLI::App& app, const Globals& globals, Action& action);
 void add_check(CLI::App& app, const Globals& globals, Action& action);
+void add_profile(CLI::App& app, const Globals& globals, Action& action);
+void add_run(CLI::App& app, const Globals& globals, Action& action);
 void add_ops(CLI::App& app, const Globals& globals, Action& action);
+void add_bench(CLI::App& app, const Globals& globals, Action& action);
 
 }  // namespace aeshna::cli

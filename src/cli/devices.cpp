@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/text.h"
 #include "gpu/select_device.h"
+#include "io/json_writer.h"
 
 namespace aeshna::cli {
 namespace {
@@ -15,9 +16,9 @@ std::string as_json(std::span<const DeviceInfo> devices) {
     text += formatted(
         "{}\n  {{\"index\": {}, \"name\": {}, \"kind\": {}, \"uuid\": {}, \"driver\": {}, \"api_version\": {}, "
         "\"memory_bytes\": {}, \"usable\": {}, \"why_not\": {}}}",
-        text.size() > 1 ? "," : "", d.index, json_string(d.name), json_string(gpu::kind_name(d.kind)),
-        json_string(d.uuid), json_string(d.driver), json_string(d.api_version), d.memory_bytes, d.usable,
-        json_string(d.why_not));
+        text.size() > 1 ? "," : "", d.index, json_quoted(d.name), json_quoted(gpu::kind_name(d.kind)),
+        json_quoted(d.uuid), json_quoted(d.driver), json_quoted(d.api_version), d.memory_bytes, d.usable,
+        json_quoted(d.why_not));
   }
   return text + (devices.empty() ? "]\n" : "\n]\n");
 }

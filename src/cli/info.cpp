@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/model_options.h"
 #include "cli/text.h"
 #include "io/gguf.h"
 #include "io/safetensors.h"
@@ -111,15 +112,36 @@ std::string describe_graph(const std::filesystem::path& path) {
   return text;
 }
 
-std::string describe_file(const std::string& name) {
+std::string describe_onnx(const std::filesystem::path& path, const ImportOptions& options) {
+  const OnnxInfo info = inspect_onnx(path, options);
+  std::vector<std::vector<std::string>> values = {{"kind", "name", "type"}};
+  for (const OnnxInfo::Tensor& t : info.inputs) values.push_back({"input", t.name, t.type});
+  for (const OnnxInfo::Tensor& t : info.outputs) values.push_back({"output", t.name, t.type});
+  std::string text = formatted("{}: ONNX, IR version {}, opset {}{}{}, {} weights of {} elements\n\n{}\nops\n",
+                               path.string(), info.ir_version, info.opset, info.producer.empty() ? "" : ", by ",
+                               info.producer, info.weights, format_count(info.weight_elements), format_table(values));
+  for (const auto& [name, count] : info.ops) text += formatted("  {:>5} {}\n", count, name);
+  if (!info.problem.empty()) return text + "\nto import it\n  " + info.problem + '\n';
+  if (info.unsupported.empty()) return text + "\neverything is supported\n";
+  text += "\nnot supported\n";
+  for (const UnsupportedNode& node : info.unsupported) {
+    text += formatted("  {} '{}': {}", node.op, node.name, node.reason);
+    for (const std::string& name : node.bind) text += formatted(" (--bind {}=...)", name);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string describe_file(const std::string& name, const ImportOptions& options) {
   const std::filesystem::path path = name;
   const std::string start = read_start(path);
+  if (path.extension() == ".onnx") return describe_onnx(path, options);  // which has no magic number
   // safetensors: eight bytes of header length (always below 4 GiB), then the JSON header.
   if (start.size() > 8 && start.substr(4, 5) == std::string_view("\0\0\0\0{", 5)) return describe_safetensors(path);
   if (start.starts_with("GGUF")) return describe_gguf(path);
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
-  fail(ErrorCode::Unsupported, "{} is {}; safetensors files, GGUF files and text graphs are read", name,
+  fail(ErrorCode::Unsupported, "{} is {}; safetensors and GGUF files, text graphs and ONNX models (.onnx) are read", name,
        foreign_format(start));
 }
 
@@ -127,12 +149,16 @@ std::string describe_file(const std::string& name) {
 
 void add_info(CLI::App& app, const Globals&, Action& action) {
   CLI::App* command =
-      app.add_subcommand("info", "Show what is in a checkpoint, a safetensors or GGUF file, or a text graph");
-  auto file = std::make_shared<std::string>();
-  command->add_option("file", *file)->required()->type_name("FILE");
-  command->callback([&action, file] {
-    action = [file] {
-      std::fputs(describe_file(*file).c_str(), stdout);
+      app.add_subcommand("info", "Show what is in a checkpoint, a safetensors or GGUF file, a text graph or an ONNX model");
+  struct Options : ModelOptions {
+    std::string file;
+  };
+  auto options = std::make_shared<Options>();
+  command->add_option("file", options->file)->required()->type_name("FILE");
+  options->add_to(*command);
+  command->callback([&action, options] {
+    action = [options] {
+      std::fputs(describe_file(options->file, options->parsed()).c_str(), stdout);
       return 0;
     };
   });

@@ -75,7 +75,10 @@ int run(int argc, char** argv) {
   add_train(app, globals, action);
   add_dump(app, globals, action);
   add_check(app, globals, action);
+  add_profile(app, globals, action);
+  add_run(app, globals, action);
   add_ops(app, globals, action);
+  add_bench(app, globals, action);
 
   try {
     app.parse(argc, argv);

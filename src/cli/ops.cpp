@@ -1,5 +1,6 @@
 // aeshna ops: the vocabulary, as docs/ops.md, with the errors that the tests have measured.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -11,24 +12,21 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/byte_reader.h"
-#include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "io/json_field.h"
 #include "ops/document.h"
 
 namespace aeshna::cli {
 namespace {
 
-using nlohmann::json;
-
 struct Errors {
-  std::size_t comparisons = 0;
+  std::uint64_t comparisons = 0;
   double worst = 0;
 };
 
 struct OpErrors {
-  int cases = 0;
+  std::uint64_t cases = 0;
   double forward = 0, gradient = 0;
   bool has_gradient = false;
   std::vector<std::string> kernels;  ///< "family variant"
@@ -47,57 +45,25 @@ struct DeviceErrors {
   std::map<Kernel, KernelErrors> kernels;
 };
 
-/// A value in a JSON file. It knows where it is, so that an error can say it.
-struct Field {
-  const std::string& file;
-  std::string path;  ///< "ops.abs.cases"
-  const json& value;
-
-  [[noreturn]] void refuse(std::string_view found) const {
-    fail(ErrorCode::CorruptFile, "{}: not what the tests write: '{}' is {}", file, path, found);
-  }
-  Field at(const std::string& name) const {
-    const std::string member = path.empty() ? name : path + "." + name;
-    const auto found = value.find(name);
-    if (found == value.end()) Field{file, member, value}.refuse("missing");
-    return {file, member, *found};
-  }
-  std::map<std::string, Field> members() const {
-    if (!value.is_object()) refuse(value.type_name());
-    std::map<std::string, Field> all;
-    for (const auto& item : value.items()) all.emplace(item.key(), at(item.key()));
-    return all;
-  }
-  template <class T>
-  T get() const {
-    try {
-      return value.get<T>();
-    } catch (const json::exception&) {
-      refuse(value.type_name());
-    }
-  }
-};
-
-Errors read_errors(const Field& errors) {
-  return {.comparisons = errors.at("comparisons").get<std::size_t>(), .worst = errors.at("worst").get<double>()};
+Errors read_errors(const JsonField& errors) {
+  return {.comparisons = errors.at("comparisons").count(), .worst = errors.at("worst").number()};
 }
 
-OpErrors read_op(const Field& op) {
-  return {.cases = op.at("cases").get<int>(),
-          .forward = op.at("forward").get<double>(),
-          .gradient = op.at("gradient").get<double>(),
-          .has_gradient = op.at("has_gradient").get<bool>(),
-          .kernels = op.at("kernels").get<std::vector<std::string>>()};
+OpErrors read_op(const JsonField& op) {
+  OpErrors result{.cases = op.at("cases").count(),
+                  .forward = op.at("forward").number(),
+                  .gradient = op.at("gradient").number(),
+                  .has_gradient = op.at("has_gradient").flag(),
+                  .kernels = {}};
+  for (const JsonField& kernel : op.at("kernels").items()) result.kernels.push_back(kernel.text());
+  return result;
 }
 
 /// A file of the test program (tests/support/op_errors.h).
 DeviceErrors read_device(const std::string& file) {
-  const std::vector<std::byte> bytes = read_file(file, 64 << 20);
-  const char* const text = reinterpret_cast<const char*>(bytes.data());
-  const json content = json::parse(text, text + bytes.size(), nullptr, /*allow_exceptions=*/false);
-  if (content.is_discarded()) fail(ErrorCode::CorruptFile, "{}: not JSON", file);
-  const Field top{file, "", content};
-  DeviceErrors result{.device = top.at("device").get<std::string>(), .ops = {}, .kernels = {}};
+  const nlohmann::json content = read_json(file);
+  const JsonField top(file + ": not what the tests write", content);
+  DeviceErrors result{.device = top.at("device").text(), .ops = {}, .kernels = {}};
   for (const auto& [name, op] : top.at("ops").members()) result.ops.emplace(name, read_op(op));
   for (const auto& [family, variants] : top.at("kernels").members()) {
     for (const auto& [variant, kernel] : variants.members()) {

@@ -74,20 +74,6 @@ std::string format_seconds(double seconds) {
   return formatted("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
-std::string json_string(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      (result += '\\') += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      result += formatted("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      result += c;
-    }
-  }
-  return result + '"';
-}
-
 std::string printable(std::string text) {
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);

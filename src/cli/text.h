@@ -11,7 +11,6 @@ namespace aeshna::cli {
 std::string format_bytes(std::uint64_t bytes);   ///< "512 B", "1.5 KiB", "80.0 GiB"
 std::string format_count(std::int64_t count);    ///< "17,226"
 std::string format_seconds(double seconds);      ///< "0.21 s", "12 s", "3 min 05 s"
-std::string json_string(std::string_view text);  ///< quoted and escaped
 
 /// The text with '?' for control characters, which would be commands to a terminal; line breaks and tabs stay.
 std::string printable(std::string text);

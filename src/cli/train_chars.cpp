@@ -18,6 +18,7 @@
 #include "cli/text.h"
 #include "cli/train.h"
 #include "gpu/select_device.h"
+#include "io/json_writer.h"
 
 namespace aeshna::cli {
 namespace {
@@ -289,7 +290,7 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
          checkpoint.string(), loss, a.lr);
   }
   if (a.generate > 0) {
-    if (!quiet) report("written", "after {} at temperature {}:\n", json_string(prompt), a.temperature);
+    if (!quiet) report("written", "after {} at temperature {}:\n", json_quoted(prompt), a.temperature);
     std::printf("%s\n", printable(prompt + write_text(reader, prompt_ids, vocabulary, a)).c_str());
   }
   return 0;

@@ -199,8 +199,7 @@ void write_loss_chart(const PictureTask& task, const Training& training, const f
                   .right_label = "held-out accuracy, %",
                   .series = {{.label = "training loss", .points = training.losses, .smooth = true},
                              {.label = "held-out accuracy", .points = training.accuracy, .right_axis = true}}});
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(svg));
-  write_file_atomic(file, std::span(&bytes, 1));
+  write_file_atomic(file, svg);
 }
 
 /// Loads the file into a new store and a new session, as another program would, and measures it.

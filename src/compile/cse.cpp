@@ -1,7 +1,7 @@
 // Common subexpressions: equal nodes become one.
 #include <algorithm>
-#include <map>
 
+#include "compile/node_steps.h"
 #include "compile/stages.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
@@ -56,30 +56,32 @@ void absorb(Node& kept, const Node& merged, NodeId id) {
 
 }  // namespace
 
+bool CommonNodes::merge_or_copy(Rebuilder& rebuild, NodeId id) {
+  const Node& node = rebuild.source().node(id);
+  if (!mergeable(node)) {
+    rebuild.copy(id);
+    return false;
+  }
+  std::vector<ValueId> inputs;
+  for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input).id());
+  if (commutative(*node.op)) std::ranges::sort(inputs);
+  Graph& target = rebuild.target();
+  const auto [entry, fresh] = seen_.try_emplace(signature(node, inputs), static_cast<NodeId>(target.nodes().size()));
+  if (fresh || !(target.node(entry->second).attrs == node.attrs)) {
+    rebuild.copy(id);
+    return false;
+  }
+  absorb(target.mutable_node(entry->second), node, id);
+  std::vector<Value> results;
+  for (std::uint32_t r = 0; r < node.results.size(); ++r) results.push_back(target.value({entry->second, r}));
+  rebuild.map(id, std::move(results));
+  return true;
+}
+
 std::shared_ptr<Graph> merge_common(const Graph& graph) {
   Rebuilder rebuild(graph);
-  std::map<Hasher::Key, NodeId> seen;  // signature -> node of the target
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    const auto id = static_cast<NodeId>(i);
-    const Node& node = graph.node(id);
-    if (!mergeable(node)) {
-      rebuild.copy(id);
-      continue;
-    }
-    std::vector<ValueId> inputs;
-    for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input).id());
-    if (commutative(*node.op)) std::ranges::sort(inputs);
-    Graph& target = rebuild.target();
-    const auto [entry, fresh] = seen.try_emplace(signature(node, inputs), static_cast<NodeId>(target.nodes().size()));
-    if (fresh || !(target.node(entry->second).attrs == node.attrs)) {
-      rebuild.copy(id);
-      continue;
-    }
-    absorb(target.mutable_node(entry->second), node, id);
-    std::vector<Value> results;
-    for (std::uint32_t r = 0; r < node.results.size(); ++r) results.push_back(target.value({entry->second, r}));
-    rebuild.map(id, std::move(results));
-  }
+  CommonNodes common;
+  for (NodeId id = 0; id < graph.nodes().size(); ++id) common.merge_or_copy(rebuild, id);
   return rebuild.finish();
 }
 

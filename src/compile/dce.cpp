@@ -1,4 +1,5 @@
 // Dead code elimination.
+#include "compile/node_steps.h"
 #include "compile/stages.h"
 #include "ir/op.h"
 #include "ir/rebuild.h"
@@ -16,7 +17,7 @@ bool is_interface(const Graph& graph, NodeId id) {
 
 }  // namespace
 
-std::shared_ptr<Graph> eliminate_dead(const Graph& graph) {
+std::vector<bool> live_nodes(const Graph& graph) {
   const auto nodes = graph.nodes();
   std::vector<bool> live(nodes.size(), false);
   for (const Graph::Output& output : graph.outputs()) live[output.value.node] = true;
@@ -26,9 +27,13 @@ std::shared_ptr<Graph> eliminate_dead(const Graph& graph) {
     if (!live[i]) continue;
     for (const ValueId& input : nodes[i].inputs) live[input.node] = true;
   }
+  return live;
+}
 
+std::shared_ptr<Graph> eliminate_dead(const Graph& graph) {
+  const std::vector<bool> live = live_nodes(graph);
   Rebuilder rebuild(graph);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
+  for (std::size_t i = 0; i < live.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     if (live[i]) {
       rebuild.copy(id);

@@ -1,6 +1,7 @@
 // Constant folding.
 #include <algorithm>
 
+#include "compile/node_steps.h"
 #include "compile/stages.h"
 #include "ir/interpreter.h"
 #include "ir/leaf.h"
@@ -47,27 +48,27 @@ std::vector<Literal> evaluate(const Node& node, const std::vector<Literal>& cons
 
 }  // namespace
 
+bool fold_node(Rebuilder& rebuild, NodeId id) {
+  const Node& node = rebuild.source().node(id);
+  if (!foldable(node)) return false;
+  Graph& target = rebuild.target();
+  std::vector<Literal> constants;
+  for (const ValueId& input : node.inputs) {
+    const Node& producer = target.node(rebuild.mapped(input).id().node);
+    if (!is_constant(producer) || dtype_info(producer.results[0].dtype).kind == DTypeInfo::Kind::Quantized)
+      return false;
+    constants.push_back(producer.attrs.get<Literal>("value"));
+  }
+  std::vector<Value> values;
+  for (Literal& literal : evaluate(node, constants)) values.push_back(target.constant(std::move(literal)));
+  rebuild.map(id, std::move(values));
+  return true;
+}
+
 std::shared_ptr<Graph> fold_constants(const Graph& graph) {
   Rebuilder rebuild(graph);
-  Graph& target = rebuild.target();
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
-    const auto id = static_cast<NodeId>(i);
-    const Node& node = graph.node(id);
-    std::vector<Literal> constants;
-    if (foldable(node)) {
-      for (const ValueId& input : node.inputs) {
-        const Node& producer = target.node(rebuild.mapped(input).id().node);
-        if (!is_constant(producer) || dtype_info(producer.results[0].dtype).kind == DTypeInfo::Kind::Quantized) break;
-        constants.push_back(producer.attrs.get<Literal>("value"));
-      }
-    }
-    if (node.inputs.empty() || constants.size() != node.inputs.size()) {
-      rebuild.copy(id);
-      continue;
-    }
-    std::vector<Value> values;
-    for (Literal& literal : evaluate(node, constants)) values.push_back(target.constant(std::move(literal)));
-    rebuild.map(id, std::move(values));
+  for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+    if (!fold_node(rebuild, id)) rebuild.copy(id);
   }
   return rebuild.finish();
 }

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "compile/node_steps.h"
 #include "compile/rules.h"
 #include "compile/stages.h"
 #include "ir/rebuild.h"
@@ -35,53 +36,68 @@ class RuleIndex {
   std::map<const OpDef*, std::vector<const RewriteRule*>> rules_;
 };
 
-/// One walk in node order, so that a rule sees operands that are rewritten already. Returns the last rule applied, if any.
-const RewriteRule* walk(std::shared_ptr<Graph>& graph, RuleIndex& index) {
-  const RewriteRule* applied = nullptr;
-  Rebuilder rebuild(*graph);
-  for (std::size_t i = 0; i < graph->nodes().size(); ++i) {
-    const auto id = static_cast<NodeId>(i);
-    const Node& node = graph->node(id);
-    const auto& rules = index.of(*node.op);
-    Value replacement;
-    if (!rules.empty() && node.results.size() == 1) {
-      std::vector<Value> inputs;
-      for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input));
-      Node like = node;
-      like.name.clear();
-      const BuildContext build{rebuild.target(), like};
-      for (const RewriteRule* rule : rules) {
-        replacement = rule->apply(Match{build, node, inputs});
-        if (!replacement) continue;
-        applied = rule;
-        break;
-      }
-    }
-    if (replacement) {
-      rebuild.map(id, {replacement});
-    } else {
-      rebuild.copy(id);
-    }
+/// The first rule that applies to a node, whose operands are rewritten already, and what it makes of it.
+const RewriteRule* apply_rules(Rebuilder& rebuild, NodeId id, RuleIndex& index, Value& replacement) {
+  const Node& node = rebuild.source().node(id);
+  const auto& rules = index.of(*node.op);
+  if (rules.empty() || node.results.size() != 1) return nullptr;
+  std::vector<Value> inputs;
+  for (const ValueId& input : node.inputs) inputs.push_back(rebuild.mapped(input));
+  Node like = node;
+  like.name.clear();
+  const BuildContext build{rebuild.target(), like};
+  for (const RewriteRule* rule : rules) {
+    replacement = rule->apply(Match{build, node, inputs});
+    if (replacement) return rule;
   }
-  graph = rebuild.finish();
-  return applied;
+  return nullptr;
 }
 
-std::shared_ptr<Graph> clean(const Graph& graph) { return eliminate_dead(*merge_common(*fold_constants(graph))); }
+struct Walk {
+  std::shared_ptr<Graph> graph;
+  bool changed = false;
+  const RewriteRule* rule = nullptr;  ///< the last one applied
+};
+
+/// One walk in node order. What rules append is looked at by the next.
+Walk walk(const Graph& graph, RuleIndex& index) {
+  Walk result;
+  Rebuilder rebuild(graph);
+  CommonNodes common;
+  const std::vector<bool> live = live_nodes(graph);
+  for (NodeId id = 0; id < graph.nodes().size(); ++id) {
+    bool changed = true;
+    Value replacement;
+    if (!live[id]) {
+      rebuild.drop(id);
+    } else if (!fold_node(rebuild, id)) {
+      if (const RewriteRule* rule = apply_rules(rebuild, id, index, replacement)) {
+        result.rule = rule;
+        rebuild.map(id, {replacement});
+      } else {
+        changed = common.merge_or_copy(rebuild, id);
+      }
+    }
+    result.changed = result.changed || changed;
+  }
+  result.graph = rebuild.finish();
+  return result;
+}
 
 }  // namespace
 
 std::shared_ptr<Graph> rewrite(const Graph& graph, bool differentiable_only) {
   constexpr int kMaxRounds = 200;  // far above what any graph needs: two rules that undo each other are a bug
   RuleIndex index(differentiable_only);
-  std::shared_ptr<Graph> current = clean(graph);
-  for (int round = 0;; ++round) {
-    const RewriteRule* applied = walk(current, index);
-    if (applied == nullptr) return current;
-    if (round == kMaxRounds)
-      fail(ErrorCode::Internal, "rewriting does not end; the last rule was {}", applied->algebra);
-    current = clean(*current);
+  Walk last = walk(graph, index);
+  for (int round = 0; last.changed; ++round) {
+    if (round == kMaxRounds) {
+      fail(ErrorCode::Internal, "rewriting does not end; the last rule was {}",
+           last.rule != nullptr ? std::string_view(last.rule->algebra) : "none");
+    }
+    last = walk(*last.graph, index);
   }
+  return last.graph;
 }
 
 }  // namespace aeshna

@@ -101,10 +101,13 @@ class Device {
                                               std::string_view name) = 0;
   /// Submits in order; each list begins with a full barrier against everything submitted before. Returns at once.
   virtual Ticket submit(std::span<CommandList* const> lists) = 0;
-  /// Throws Error(DeviceLost) naming the timeout (in seconds) when it passes.
-  virtual void wait(Ticket ticket, double timeout_s = 60) = 0;
+  /// Throws Error(DeviceLost) naming the timeout (in seconds) when it passes. Unset: 60 s; 600 s on a software driver, which
+  /// compiles kernels within the submission that first runs them.
+  virtual void wait(Ticket ticket, std::optional<double> timeout_s = {}) = 0;
   virtual bool done(Ticket ticket) = 0;
-  /// Nanoseconds of `count` timestamps written by the last completed submissions.
+  /// Slots that TimestampCommand may name; 0: this device has no timestamps.
+  virtual std::uint32_t timestamp_slots() const { return 0; }
+  /// Nanoseconds from slot 0 to each of the first `count` slots, as the last completed submissions wrote them.
   virtual std::vector<double> timestamps(std::uint32_t count) = 0;
   /// Writes the driver's pipeline cache to the cache directory (best effort; corrupt files are replaced).
   virtual void save_pipeline_cache() {}
@@ -138,6 +141,7 @@ struct FaultPlan {
   std::uint64_t out_of_memory_at_buffer = 0;
   std::uint64_t fail_at_kernel = 0;
   std::uint64_t fail_at_record = 0;
+  std::uint32_t timestamp_slots = UINT32_MAX;  ///< the device has at most so many; 0: it has no timestamps
 };
 std::shared_ptr<Device> with_faults(std::shared_ptr<Device> inner, FaultPlan plan);
 

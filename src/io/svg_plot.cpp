@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "io/xml.h"
 
 namespace aeshna {
 namespace {
@@ -16,29 +17,6 @@ constexpr double kLeft = 64, kRight = kWidth - 64, kTop = 56, kBottom = kHeight 
 constexpr std::size_t kMostPoints = 2000;  // of one line: more cannot be seen
 constexpr std::array<std::string_view, 4> kColours = {"#3b82c4", "#d9822b", "#3f9b5a",
                                                       "#a05fb4"};  // clear on white and on black
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 struct Axis {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -65,7 +43,7 @@ std::string tick_text(double value, double step) {
 
 std::string text(double x, double y, std::string_view anchor, std::string_view content, std::string_view extra = "") {
   return formatted("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, extra,
-                   escaped(content));
+                   xml_escaped(content));
 }
 
 /// Running mean over about a fiftieth of the run.
@@ -133,7 +111,7 @@ std::string render_svg(const Plot& plot) {
       "role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<title>{2}</title>\n"
       "<style>text{{fill:#333}}.axis{{stroke:#777}}.grid{{stroke:#888;stroke-opacity:.25}}"
       "@media (prefers-color-scheme:dark){{text{{fill:#ccc}}}}</style>\n",
-      kWidth, kHeight, escaped(plot.title));
+      kWidth, kHeight, xml_escaped(plot.title));
   svg += text(kWidth / 2, 20, "middle", plot.title, " font-size=\"15\"");
 
   if (!x.used()) return svg + text(kWidth / 2, kHeight / 2, "middle", "no data") + "</svg>\n";

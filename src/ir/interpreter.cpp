@@ -17,6 +17,8 @@ namespace {
 double wrap(double value, int bits, bool is_signed) {
   if (!std::isfinite(value)) return 0;
   const double span = std::ldexp(1.0, bits);
+  // What fits stays: -1 + 2^64 is no double.
+  if (value >= (is_signed ? -span / 2 : 0) && value < (is_signed ? span / 2 : span)) return std::trunc(value) + 0.0;
   double wrapped = std::fmod(std::trunc(value), span);  // exact
   if (wrapped < 0) wrapped += span;
   if (is_signed && wrapped >= span / 2) wrapped -= span;

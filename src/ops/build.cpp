@@ -167,7 +167,8 @@ Strides broadcast_strides(const Shape& operand, const Shape& space) {
 
 double wrap_integer(DType dtype, double value) {
   const auto modulo = [&](double bits, bool is_signed) {
-    const double range = std::exp2(bits);
+    const double range = std::exp2(bits), low = is_signed ? -range / 2 : 0;
+    if (value >= low && value < low + range) return value;  // -1 + 2^64 is no double
     double wrapped = std::fmod(value, range);
     if (wrapped < 0) wrapped += range;
     return is_signed && wrapped >= range / 2 ? wrapped - range : wrapped;

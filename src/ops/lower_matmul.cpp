@@ -195,11 +195,12 @@ Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const Tile
   const Walk b = walk_of(kernel, false);
   const std::uint32_t row_threads = v.bm / v.tm, column_threads = v.bn / v.tn;
   const std::uint32_t lanes_x = std::min(8u, column_threads), lanes_y = std::min(32 / lanes_x, row_threads);
-  // A long epilogue is emitted once, in a loop over rows that pass through the tile's memory.
-  const bool staged = epilogue_cost(kernel.body) * v.tm * v.tn > 256 && row_threads * v.bn * 4 <= v.shared_bytes();
-
   // Columns that have to be loaded one by one, across threads, are stored the same way.
   const bool vector_epilogue = kernel.space.back() % 4 == 0 && (b.vector || b.along_k);
+  // A long epilogue is emitted once, in a loop over rows that pass through the tile's memory. One of single columns is long: drivers
+  // took up to 0.8 s for its 64 guarded stores (H200; half of that when staged).
+  const bool long_epilogue = epilogue_cost(kernel.body) * v.tm * v.tn > 256 || (!vector_epilogue && v.tm * v.tn >= 32);
+  const bool staged = long_epilogue && row_threads * v.bn * 4 <= v.shared_bytes();
 
   Candidate candidate;
   KernelSpec& spec = candidate.spec;

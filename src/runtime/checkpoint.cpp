@@ -43,7 +43,7 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
   const auto found = file.metadata().find(kMetadataKey);
   if (found == file.metadata().end()) return info;
   try {
-    const Json json = Json::parse(found->second);
+    const Json json = Json::parse(std::string_view(found->second));
     info.version = json.at("version").get<std::int64_t>();
     if (info.version != 1) {
       fail(ErrorCode::Unsupported, "{}: checkpoint version {}; this build reads version 1", file.name(), info.version);
@@ -84,7 +84,7 @@ std::map<std::string, TensorType, std::less<>> quantized_types(const Safetensors
   const auto corrupt = [&](std::string_view what) {
     fail(ErrorCode::CorruptFile, "{}: the metadata \"{}\" {}", file.name(), kQuantizedKey, what);
   };
-  const Json json = Json::parse(found->second, nullptr, false);
+  const Json json = Json::parse(std::string_view(found->second), nullptr, false);
   if (!json.is_object()) corrupt("is no JSON object");
   for (const auto& [name, value] : json.items()) {
     const SafetensorsEntry* entry = file.find(name);

@@ -63,6 +63,9 @@ std::vector<std::shared_ptr<gpu::Kernel>> KernelCache::get(gpu::Device& device, 
     }
   }
 
+  // Long texts take drivers longest: they go first, so that no core ends with one of them alone.
+  std::ranges::stable_sort(missing, std::greater{}, [&](std::size_t i) { return kernels[i].source.glsl.size(); });
+
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> failed = false;
   std::exception_ptr error;

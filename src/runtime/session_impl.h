@@ -6,6 +6,7 @@
 //   session_io.cpp      inputs and outputs
 //   diagnose.cpp        the last step again, in the interpreter
 //   session.cpp         the public calls, checkpoints
+//   profile.cpp         steps with every dispatch timed; profile_rows.cpp: what each dispatch is
 //
 // Inputs. On unified memory set() writes into the input's device buffer, after waiting for the step that read it last.
 // On discrete memory it writes the staging of the next slot, and the step copies what was set to the one device buffer
@@ -42,6 +43,7 @@ struct Chunk {
   std::shared_ptr<gpu::CommandList> list;
   double ms = 0;
 };
+using Segments = std::array<std::vector<Chunk>, 3>;
 
 struct SessionInput {
   std::string name;
@@ -98,7 +100,9 @@ struct Session::Impl {
                                                   std::vector<std::shared_ptr<void>> owners, std::string_view what);
   // session_step.cpp
   enum class Pass { Forward, Step };
-  void run(Pass pass);
+  void run(Pass pass) { run(pass, segments); }
+  void run(Pass pass, const Segments& lists);        ///< a step of other lists, which compute the same
+  std::array<bool, 3> segments_of(Pass pass) const;  ///< which ones the next one runs
   void wait();
   Slot& acquire();  ///< the next step's slot, free to write
   double learning_rate() const;
@@ -141,7 +145,7 @@ struct Session::Impl {
   std::array<std::vector<Weights::Impl::Tensor*>, 3> assigned;  ///< by segment: whose versions grow
 
   // Record
-  std::array<std::vector<Chunk>, 3> segments;
+  Segments segments;
   std::array<Slot, kSlots> slots;
   std::optional<Segment> status_segment;  ///< the one that writes the status
   std::shared_ptr<gpu::CommandList> clear_status;
@@ -176,8 +180,12 @@ struct SegmentCommand {
   double ms = 0;  ///< an estimate
   std::uint32_t group = 0;
   std::vector<std::shared_ptr<void>> owners;
+  std::optional<std::uint32_t> stamp = {};  ///< timestamps before and after it go to this slot and the next
 };
 /// In order, as record() puts them into lists; checks every launch against the device's limits.
 std::vector<SegmentCommand> segment_commands(const Session::Impl& session, Segment segment);
+/// Lists of these commands, each estimated below the session's bound.
+std::vector<Chunk> record_commands(const Session::Impl& session, std::span<const SegmentCommand> commands,
+                                   std::string_view name);
 
 }  // namespace aeshna

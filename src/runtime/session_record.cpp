@@ -26,14 +26,16 @@ class ChunkRecorder {
   ChunkRecorder(gpu::Device& device, std::string name, double bound_ms)
       : device_(device), name_(std::move(name)), bound_ms_(bound_ms) {}
 
-  void add(gpu::Command command, double ms, std::uint32_t group, std::span<const std::shared_ptr<void>> owners) {
-    if (!commands_.empty() && ms_ + ms > bound_ms_) close();
-    if (!commands_.empty() && group != group_)
+  void add(const SegmentCommand& added) {
+    if (!commands_.empty() && ms_ + added.ms > bound_ms_) close();
+    if (!commands_.empty() && added.group != group_)
       commands_.emplace_back(gpu::BarrierCommand{});  // a list begins with one anyway
-    group_ = group;
-    ms_ += ms;
-    commands_.push_back(std::move(command));
-    owners_.insert(owners_.end(), owners.begin(), owners.end());
+    group_ = added.group;
+    ms_ += added.ms;
+    if (added.stamp) commands_.emplace_back(gpu::TimestampCommand{*added.stamp});
+    commands_.push_back(added.command);
+    if (added.stamp) commands_.emplace_back(gpu::TimestampCommand{*added.stamp + 1});
+    owners_.insert(owners_.end(), added.owners.begin(), added.owners.end());
   }
 
   std::vector<Chunk> finish() {
@@ -63,14 +65,14 @@ class ChunkRecorder {
   std::vector<Chunk> chunks_;
 };
 
-std::vector<Chunk> record_segment(const Session::Impl& session, Segment segment, std::string name) {
-  ChunkRecorder recorder(session.device(), std::move(name), session.options.chunk_ms);
-  for (SegmentCommand& step : segment_commands(session, segment))
-    recorder.add(std::move(step.command), step.ms, step.group, step.owners);
+}  // namespace
+
+std::vector<Chunk> record_commands(const Session::Impl& session, std::span<const SegmentCommand> commands,
+                                   std::string_view name) {
+  ChunkRecorder recorder(session.device(), std::string(name), session.options.chunk_ms);
+  for (const SegmentCommand& command : commands) recorder.add(command);
   return recorder.finish();
 }
-
-}  // namespace
 
 std::vector<SegmentCommand> segment_commands(const Session::Impl& session, Segment segment) {
   const Caps& caps = session.device().caps();
@@ -121,9 +123,9 @@ std::shared_ptr<gpu::CommandList> Session::Impl::record_copies(std::span<const g
 }
 
 void Session::Impl::record() {
-  segments[0] = record_segment(*this, Segment::Forward, "forward");
-  segments[1] = record_segment(*this, Segment::Backward, "backward");
-  segments[2] = record_segment(*this, Segment::Update, "update");
+  segments[0] = record_commands(*this, segment_commands(*this, Segment::Forward), "forward");
+  segments[1] = record_commands(*this, segment_commands(*this, Segment::Backward), "backward");
+  segments[2] = record_commands(*this, segment_commands(*this, Segment::Update), "update");
 
   for (Slot& slot : slots) {
     std::vector<gpu::CopyCommand> all;

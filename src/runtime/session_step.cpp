@@ -75,7 +75,12 @@ void Session::Impl::append_uploads(const Slot& slot) {
   }
 }
 
-void Session::Impl::run(Pass pass) {
+std::array<bool, 3> Session::Impl::segments_of(Pass pass) const {
+  const bool step = pass == Pass::Step && training();
+  return {true, step, step && options.update && micro + 1 >= options.train.accumulate};
+}
+
+void Session::Impl::run(Pass pass, const Segments& lists) {
   std::string missing;
   for (const SessionInput& input : inputs) {
     if (input.hidden || input.set || input.buffers.empty()) continue;
@@ -83,19 +88,17 @@ void Session::Impl::run(Pass pass) {
   }
   if (!missing.empty()) fail(ErrorCode::InvalidArgument, "inputs that were never set: {}", missing);
 
-  const bool step = pass == Pass::Step && training();
-  const bool last_micro = micro + 1 >= options.train.accumulate;
-  const bool updates = step && options.update && last_micro;
+  const std::array<bool, 3> runs_segment = segments_of(pass);
+  const bool step = runs_segment[1], updates = runs_segment[2];
   Slot& slot = acquire();
   write_hidden(slot);
   batch.clear();
   cuts.clear();
   append_uploads(slot);
-  const std::array<bool, 3> runs_segment{true, step, updates};
   double ms = 0;
-  for (std::size_t s = 0; s < segments.size(); ++s) {
+  for (std::size_t s = 0; s < lists.size(); ++s) {
     if (!runs_segment[s]) continue;
-    for (const Chunk& chunk : segments[s]) {
+    for (const Chunk& chunk : lists[s]) {
       if (ms > 0 && ms + chunk.ms > options.chunk_ms) {
         cuts.push_back(batch.size());
         ms = 0;
@@ -119,7 +122,7 @@ void Session::Impl::run(Pass pass) {
     if (!runs_segment[s]) continue;
     for (Weights::Impl::Tensor* tensor : assigned[s]) ++tensor->version;
   }
-  if (step && options.update) micro = last_micro ? 0 : micro + 1;
+  if (step && options.update) micro = updates ? 0 : micro + 1;
   if (updates) ++update;
   next = (next + 1) % kSlots;
 }

@@ -29,7 +29,7 @@ DataPosition parse_position(const std::string& text, const DataLoader& loader, b
   bool shuffled = false;
   DataPosition position;
   try {
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(std::string_view(text));
     position = {json.at("seed").get<std::uint64_t>(), json.at("epoch").get<std::int64_t>(),
                 json.at("batch").get<std::int64_t>()};
     rows = json.at("rows").get<std::int64_t>();

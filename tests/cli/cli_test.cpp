@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "base/format.h"
+#include "io/npy.h"
 #include "nn/tiny_language_model.h"
+#include "support/onnx_writer.h"
+#include "support/run_program.h"
 #include "support/temp_dir.h"
 #include "support/test_device.h"
 
@@ -25,57 +28,95 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Result {
-  int status = -1;
-  std::string out, err;
-};
+using Result = test::ProgramResult;
 
-/// Runs `aeshna ARGUMENTS...` in `folder`. When `stop_at` appears on stdout, SIGINT is sent.
+/// Runs `aeshna ARGUMENTS...`.
 Result run(std::vector<std::string> arguments, const fs::path& folder = fs::temp_directory_path(),
            const std::string& stop_at = "", const fs::path& program = AESHNA_CLI) {
-  const test::TempDir dir;
-  int pipe_ends[2];
-  EXPECT_EQ(::pipe(pipe_ends), 0);
-  const fs::path errors = dir / "stderr";
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::dup2(pipe_ends[1], STDOUT_FILENO);
-    ::close(pipe_ends[0]);
-    ::close(pipe_ends[1]);
-    if (std::freopen(errors.c_str(), "w", stderr) == nullptr || ::chdir(folder.c_str()) != 0) ::_exit(126);
-    std::string name = program.filename().string();
-    std::vector<char*> argv = {name.data()};
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    ::execv(program.c_str(), argv.data());
-    ::_exit(127);
-  }
-  ::close(pipe_ends[1]);
-  Result result;
-  bool sent = stop_at.empty();
-  char block[4096];
-  for (ssize_t count; (count = ::read(pipe_ends[0], block, sizeof block)) > 0;) {
-    result.out.append(block, static_cast<std::size_t>(count));
-    if (!sent && result.out.find(stop_at) != std::string::npos) {
-      ::kill(pid, SIGINT);
-      sent = true;
-    }
-  }
-  ::close(pipe_ends[0]);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  result.err = test::read_text(errors);
-  return result;
+  return test::run_program(std::move(arguments), folder, stop_at, program);
 }
 
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE((text).find(part), std::string::npos) << "expected '" << (part) << "' in:\n" << (text)
+// ---- imported models
+
+/// y = (x + w) * 2, and its second output named as exporters do; sr is not used unless bound.
+fs::path write_model(const test::TempDir& dir) {
+  using namespace test::proto;
+  return dir.write(
+      "m.onnx",
+      model({{node("Add", {"x", "w"}, {"s"}), node("Mul", {"s", "two"}, {"y"}), node("Neg", {"y"}, {"head/out:0"})},
+             {value("x", 1, {-1, 2})},
+             {value("y", 1, {-1, 2}), value("head/out:0", 1, {-1, 2})},
+             {floats("w", {2}, {10, 20}), floats("two", {}, {2})}}));
+}
+
+TEST(Cli, InfoDescribesAnOnnxModel) {
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  const Result open = run({"info", file});
+  EXPECT_EQ(open.status, 0) << open.err;
+  for (const char* part : {"ONNX, IR version 8, opset 17, 2 weights of 3 elements", "float[n, 2]", "head/out:0",
+                           "1 Mul", "inputs with open dimensions need a shape"})
+    EXPECT_HAS(open.out, part);
+  EXPECT_HAS(run({"info", file, "--shape", "x=3,2"}).out, "everything is supported");
+  using namespace test::proto;
+  const fs::path odd = dir.write(
+      "odd.onnx",
+      model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
+  EXPECT_HAS(run({"info", odd.string()}).out, "NonMaxSuppression 'nms': this op is not supported");
+}
+
+TEST(Cli, RunRefusesByName) {
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+    std::vector<std::string> arguments = {"run", file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Result r = run(arguments);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_HAS(r.err, part);
+  };
+  refused({}, "'x' is float[n, 2]");
+  refused({"--shape", "x=3,2"}, "no values (--input NAME=FILE.npy) are given for these inputs:\n  x f32[3, 2]");
+  refused({"--shape", "x=3,5"}, "the shape given [3, 5]");
+  refused({"--shape", "x"}, "--shape 'x': NAME=VALUE is expected");
+  refused({"--shape", "x=3,b"}, "'b' is no size");
+  refused({"--bind", "q=1", "--shape", "x=1,2"}, "a value is given for 'q', which is no input");
+  refused({"--input", "x=" + (dir / "absent.npy").string()}, "absent.npy");
+  write_npy(dir / "ints.npy", Literal::from_doubles({DType::i32, {1, 2}}, std::vector<double>{1, 2}));
+  refused({"--input", "x=" + (dir / "ints.npy").string()},
+          "input 'x' is f32[1, 2], the file given for it has i32[1, 2]");
+  using namespace test::proto;
+  const fs::path odd = dir.write(
+      "odd.onnx",
+      model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
+  const Result r = run({"run", odd.string()});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_HAS(r.err, "NonMaxSuppression 'nms': this op is not supported");
+}
+
+TEST(CliDevice, RunsAnOnnxModel) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const std::string file = write_model(dir).string();
+  write_npy(dir / "x.npy", Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{1, 2, 3, 4}));
+  const Result r =
+      run({"run", file, "--input", "x=" + (dir / "x.npy").string(), "--output-dir", (dir / "out").string()});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(read_npy(dir / "out/y.npy"),
+            Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{22, 44, 26, 48}));
+  EXPECT_EQ(read_npy(dir / "out/head_out:0.npy"),
+            Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{-22, -44, -26, -48}));
+  const Result summary = run({"--quiet", "run", file, "--input", "x=" + (dir / "x.npy").string()});
+  EXPECT_EQ(summary.out,
+            "y  f32[2, 2]  min 22  max 48  mean 35  first 22, 44, 26, 48\nhead/out:0  f32[2, 2]  min -48  max -22  "
+            "mean -35  first -22, -44, -26, -48\n");
+}
 
 TEST(Cli, HelpAndVersion) {
   const Result help = run({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"devices", "info", "train", "dump", "check", "--device", "--validation", "--quiet"})
+  for (const char* command :
+       {"devices", "info", "train", "run", "dump", "profile", "bench", "check", "--device", "--validation", "--quiet"})
     EXPECT_HAS(help.out, command);
   EXPECT_EQ(help.err, "");
   const Result version = run({"--version"});
@@ -173,6 +214,85 @@ TEST(Cli, DumpOfAGraphFile) {
   EXPECT_HAS(unknown.err, "nonsense");
 }
 
+TEST(Cli, ProfileNeedsTimestampsAndSomethingToProfile) {
+  const Result null = run({"profile", "smollm2", "--small", "--device", "null"});
+  EXPECT_EQ(null.status, 1);
+  EXPECT_HAS(null.err, "device null has no timestamps");
+  const Result nothing = run({"profile", "--device", "null"});
+  EXPECT_EQ(nothing.status, 1);
+  EXPECT_HAS(nothing.err, "a workload or --graph FILE");
+  const Result mixed = run({"profile", "--graph", "x.txt", "--data", "x.safetensors", "--device", "null"});
+  EXPECT_EQ(mixed.status, 1);
+  EXPECT_HAS(mixed.err, "--data are a workload's");
+  const Result unknown = run({"profile", "smollm3", "--device", "null"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_HAS(unknown.err, "smollm2");
+  EXPECT_EQ(run({"profile", "smollm2", "--phase", "half"}).status, 2);
+  EXPECT_EQ(run({"profile", "smollm2", "--contract", "loose"}).status, 2);
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+TEST(CliDeviceProfile, TextJsonAndTrace) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  const Result result = run({"-q", "profile", "smollm2", "--small", "--phase", "train", "--repeat", "2", "--json",
+                             "p.json", "--trace", "t.json", "--top", "400"},
+                            dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(first_line(result.out), "SmolLM2-135M (small), train, strict, on ");
+  for (const char* part : {"step, wall clock", "ceilings", "backward", "matmul", "attention dkv", "self_attn.q_proj"})
+    EXPECT_HAS(result.out, part);
+  std::size_t width = 0;
+  for (std::size_t begin = 0, end; (end = result.out.find('\n', begin)) != std::string::npos; begin = end + 1)
+    width = std::max(width, end - begin);
+  EXPECT_LE(width, 140u);
+
+  const auto json = nlohmann::json::parse(test::read_text(dir / "p.json"));
+  double sum = 0;
+  for (const auto& row : json.at("rows")) {
+    EXPECT_GT(row.at("us").get<double>(), 0);
+    EXPECT_NEAR(row.at("excess_us").get<double>(), row.at("us").get<double>() - row.at("bound_us").get<double>(), 1e-6);
+    sum += row.at("us").get<double>();
+  }
+  EXPECT_EQ(json.at("rows").size(), json.at("dispatches").get<std::size_t>());
+  EXPECT_NEAR(json.at("sum_ms").get<double>(), sum / 1000, 1e-9 * sum);
+  EXPECT_GT(json.at("ceilings").at("gb_per_s").get<double>(), 0);
+  EXPECT_GT(json.at("segments").at("backward").at("share").get<double>(), 0);
+
+  // Complete events, one after the other on the track of their segment, with what Perfetto wants to know of the tracks.
+  const auto trace = nlohmann::json::parse(test::read_text(dir / "t.json"));
+  std::map<int, double> end_of_track;
+  std::map<int, std::string> track_names;
+  std::size_t events = 0;
+  for (const auto& event : trace.at("traceEvents")) {
+    const int track = event.at("tid").get<int>();
+    if (event.at("ph") == "M") {
+      if (event.at("name") == "thread_name") track_names[track] = event.at("args").at("name").get<std::string>();
+      continue;
+    }
+    ASSERT_EQ(event.at("ph"), "X");
+    EXPECT_EQ(track_names.at(track), event.at("args").at("segment").get<std::string>());
+    EXPECT_GE(event.at("ts").get<double>(), end_of_track[track]);
+    end_of_track[track] = event.at("ts").get<double>() + event.at("dur").get<double>();
+    ++events;
+  }
+  EXPECT_EQ(events, json.at("rows").size());
+}
+
+TEST(CliDeviceProfile, AGraphFile) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  dir.write("mlp.txt", run({"dump", "--stage", "verify", "--device", "null"}).out);
+  const Result result = run({"-q", "profile", "--graph", "mlp.txt", "--repeat", "1", "--top", "3"}, dir.path());
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(first_line(result.out), "mlp.txt, full, strict, on ");
+  EXPECT_HAS(result.out, "mlp.0");
+  const Result missing = run({"profile", "--graph", "none.txt"}, dir.path());
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_HAS(missing.err, "none.txt");
+}
+
 TEST(Cli, OpsWithMeasuredErrors) {
   const test::TempDir dir;
   dir.write("a.json", R"({"device": "A",
@@ -211,13 +331,13 @@ TEST(Cli, OpsWithMeasuredErrors) {
   };
   expect_refused("{", "not JSON");
   expect_refused(R"([])", "not what the tests write: 'device' is missing");
-  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number");
+  expect_refused(R"({"device": "B", "ops": 3})", "not what the tests write: 'ops' is number, not an object");
   expect_refused(R"({"device": "B", "ops": {}})", "not what the tests write: 'kernels' is missing");
   expect_refused(R"({"device": "B", "ops": {"abs": {"cases": "3"}}})",
-                 "not what the tests write: 'ops.abs.cases' is string");
+                 "not what the tests write: 'ops.abs.cases' is string, not a whole number");
   expect_refused(
       R"({"device": "B", "ops": {}, "kernels": {"scan": {"x": {"alone": {"comparisons": 1, "worst": null}}}}})",
-      "not what the tests write: 'kernels.scan.x.alone.worst' is null");
+      "not what the tests write: 'kernels.scan.x.alone.worst' is null, not a number");
 }
 
 TEST(Cli, OpsDocumentIsUpToDate) {

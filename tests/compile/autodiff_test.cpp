@@ -6,6 +6,7 @@
 #include "aeshna/ops.h"
 #include "compile/stages.h"
 #include "ir/verify.h"
+#include "support/expect_error.h"
 #include "support/graph_values.h"
 
 namespace aeshna {
@@ -267,7 +268,6 @@ std::string error_of(ErrorCode code, F&& f) {
   ADD_FAILURE() << "no error";
   return "";
 }
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 OpDef opaque_op() {
   OpDef op;

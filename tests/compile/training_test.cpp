@@ -401,7 +401,6 @@ std::string error_of(ErrorCode code, const Graph& g, PipelineOptions options) {
   }
   return "no error";
 }
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(TrainingErrors, TheLoss) {
   Graph g;

@@ -162,6 +162,12 @@ TEST(FaultDevice, OutOfMemoryAtTheNthBuffer) {
   EXPECT_NO_THROW(device->create_buffer(4, MemoryKind::Device, "three"));
 }
 
+TEST(FaultDevice, TimestampSlots) {
+  const auto null = open_null({});
+  EXPECT_EQ(null->timestamp_slots(), 0u) << "it computes nothing";
+  EXPECT_EQ(with_faults(null, {.timestamp_slots = 5})->timestamp_slots(), 0u);
+}
+
 TEST(FaultDevice, KernelAndRecording) {
   const auto device = with_faults(open_null({}), {.fail_at_kernel = 1, .fail_at_record = 1});
   EXPECT_NE(error_text(ErrorCode::Unsupported, [&] { device->create_kernel(desc("first")); }).find("first"),

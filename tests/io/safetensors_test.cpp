@@ -11,6 +11,7 @@
 #include "aeshna/error.h"
 #include "base/byte_reader.h"
 #include "base/format.h"
+#include "support/expect_error.h"
 
 #ifdef __unix__
 #include <sys/resource.h>
@@ -54,8 +55,6 @@ std::string refusal(std::vector<std::byte> bytes, ErrorCode code = ErrorCode::Co
   ADD_FAILURE() << "accepted";
   return "";
 }
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 std::vector<std::byte> bytes_of(const std::string& text) {
   std::vector<std::byte> bytes(text.size());

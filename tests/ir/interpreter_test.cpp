@@ -109,6 +109,12 @@ TEST(Interpreter, LeafErrorsNameTheLeaf) {
   EXPECT_EQ(error({{"x", tensor({DType::f32, {2}}, {1})}}).first, ErrorCode::ShapeMismatch);
 }
 
+TEST(RoundTo, IntegersOf64BitsKeepWhatADoubleHolds) {
+  for (const double v : {-1.0, -5.0, 9007199254740991.0, -9007199254740991.0}) EXPECT_EQ(round_to(DType::i64, v), v);
+  EXPECT_EQ(round_to(DType::u64, 7), 7);
+  EXPECT_EQ(round_to(DType::i64, 18446744073709551616.0), 0);
+}
+
 TEST(RoundTo, FloatsTiesToEvenIntegersWrap) {
   EXPECT_EQ(round_to(DType::f32, 1.0 + 0x1p-24), 1.0);
   EXPECT_EQ(round_to(DType::f32, 1.0 + 0x1.8p-23), 1.0 + 0x1p-22);

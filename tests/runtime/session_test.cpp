@@ -44,7 +44,7 @@ class CountWaits final : public gpu::Device {
     return inner_->record(commands, std::move(owners), name);
   }
   gpu::Ticket submit(std::span<gpu::CommandList* const> lists) override { return inner_->submit(lists); }
-  void wait(gpu::Ticket ticket, double timeout_s) override {
+  void wait(gpu::Ticket ticket, std::optional<double> timeout_s) override {
     ++waits_;
     inner_->wait(ticket, timeout_s);
   }

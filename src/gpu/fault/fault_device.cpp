@@ -1,5 +1,6 @@
 // A device that fails on schedule, around one that works: proof that callers survive a lost device, exhausted memory
 // and a driver that cannot build a pipeline.
+#include <algorithm>
 #include <atomic>
 
 #include "base/fail.h"
@@ -44,7 +45,7 @@ class FaultDevice final : public Device {
     return inner_->submit(lists);
   }
 
-  void wait(Ticket ticket, double timeout_s) override {
+  void wait(Ticket ticket, std::optional<double> timeout_s) override {
     require_alive();
     if (++waits_ == plan_.lose_at_wait) lose();
     inner_->wait(ticket, timeout_s);
@@ -54,6 +55,7 @@ class FaultDevice final : public Device {
     require_alive();
     return inner_->done(ticket);
   }
+  std::uint32_t timestamp_slots() const override { return std::min(plan_.timestamp_slots, inner_->timestamp_slots()); }
   std::vector<double> timestamps(std::uint32_t count) override {
     require_alive();
     return inner_->timestamps(count);

@@ -102,7 +102,7 @@ class NullDevice final : public Device {
     return ++submissions_;
   }
 
-  void wait(Ticket ticket, double) override {
+  void wait(Ticket ticket, std::optional<double>) override {
     if (ticket > submissions_)
       fail(ErrorCode::InvalidArgument, "ticket {} was never submitted; the last one is {}", ticket,
            submissions_.load());

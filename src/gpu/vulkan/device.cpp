@@ -50,8 +50,9 @@ class VulkanDevice final : public gpu::Device {
     return ticket;
   }
 
-  void wait(Ticket ticket, double timeout_s) override {
-    core_->wait(ticket, timeout_s);
+  void wait(Ticket ticket, std::optional<double> timeout_s) override {
+    const double patience_s = info().kind == DeviceInfo::Kind::Software ? 600 : 60;
+    core_->wait(ticket, timeout_s.value_or(patience_s));
     core_->check_messages();
   }
 
@@ -60,6 +61,7 @@ class VulkanDevice final : public gpu::Device {
     return core_->completed() >= ticket;
   }
 
+  std::uint32_t timestamp_slots() const override { return core_->timestamps ? kTimestampSlots : 0; }
   std::vector<double> timestamps(std::uint32_t count) override;
 
   void save_pipeline_cache() override { core_->save_pipeline_cache(); }
@@ -87,12 +89,14 @@ std::vector<double> VulkanDevice::timestamps(std::uint32_t count) {
       VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WITH_AVAILABILITY_BIT);
   if (result != VK_NOT_READY) core_->check(result, "vkGetQueryPoolResults");
   const DevicePlan& plan = core_->native.plan;
-  const std::uint64_t mask = plan.timestamp_bits >= 64 ? ~0ull : (1ull << plan.timestamp_bits) - 1;
+  // Differences of ticks, not of doubles: some drivers count the nanoseconds since 1970. The counter may have wrapped between two.
+  const std::uint32_t unused = 64 - std::min(plan.timestamp_bits, 64u);
   std::vector<double> nanoseconds(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     if (!queries[i].available)
       fail(ErrorCode::InvalidArgument, "timestamp slot {} was not written by a completed submission", i);
-    nanoseconds[i] = static_cast<double>(queries[i].ticks & mask) * plan.timestamp_period_ns;
+    const auto ticks = static_cast<std::int64_t>((queries[i].ticks - queries[0].ticks) << unused) >> unused;
+    nanoseconds[i] = static_cast<double>(ticks) * plan.timestamp_period_ns;
   }
   return nanoseconds;
 }
