@@ -56,3 +56,9 @@ add_library(aeshna_bench STATIC EXCLUDE_FROM_ALL ${bench_sources})
 target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohmann_json PUBLIC aeshna)
 aeshna_small_code(aeshna_bench)
 target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_onnx_schema>)
+
+# Files that are read once: their parsers are built for size.
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp")
+  set_source_files_properties(${loaders} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
+endif()

@@ -1,12 +1,16 @@
 #pragma once
 // Aeshna: train and run neural networks on any GPU. One include for everything public.
 #include "aeshna/attrs.h"
+#include "aeshna/chat.h"
 #include "aeshna/data.h"
 #include "aeshna/device.h"
 #include "aeshna/dtype.h"
 #include "aeshna/error.h"
+#include "aeshna/generate.h"
 #include "aeshna/graph.h"
 #include "aeshna/import.h"
+#include "aeshna/language_model.h"
+#include "aeshna/llama.h"
 #include "aeshna/models.h"
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"
@@ -14,5 +18,6 @@
 #include "aeshna/quantize.h"
 #include "aeshna/session.h"
 #include "aeshna/shape.h"
+#include "aeshna/tokenizer.h"
 #include "aeshna/trainer.h"
 #include "aeshna/weights.h"

@@ -139,6 +139,16 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
 
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
                        Durable durable) {
+  write_file_atomic(
+      path,
+      [&](const WriteBytes& write) {
+        for (const auto part : parts) write(part);
+      },
+      durable);
+}
+
+void write_file_atomic(const std::filesystem::path& path, const std::function<void(const WriteBytes&)>& produce,
+                       Durable durable) {
   std::error_code status_error;
   // Through a symbolic link the file it points at is replaced, not the link.
   const bool link = std::filesystem::is_symlink(path, status_error);
@@ -150,16 +160,26 @@ void write_file_atomic(const std::filesystem::path& path, std::span<const std::s
   const std::filesystem::path directory = target.has_parent_path() ? target.parent_path() : std::filesystem::path(".");
   auto [file, temporary] = create_temporary(directory, target.filename().string());
 
-  const auto give_up = [&](int error) {
+  const auto remove_temporary = [&] {
     file.reset();
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
+  };
+  const auto give_up = [&](int error) {
+    remove_temporary();
     fail(ErrorCode::Io, "cannot write '{}': {}; the previous file, if any, is unchanged", path.string(), reason(error));
   };
   errno = 0;
-  for (const auto part : parts) {
-    if (!part.empty() && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) give_up(errno);
+  try {
+    produce([&](std::span<const std::byte> part) {
+      errno = 0;
+      if (!part.empty() && std::fwrite(part.data(), 1, part.size(), file.get()) != part.size()) give_up(errno);
+    });
+  } catch (...) {
+    remove_temporary();
+    throw;
   }
+  errno = 0;
   if (std::fflush(file.get()) != 0 || (durable == Durable::Yes && !sync_to_disk(file.get()))) give_up(errno);
   if (std::fclose(file.release()) != 0) give_up(errno);
   std::error_code renamed;

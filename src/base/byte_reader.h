@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,5 +43,9 @@ enum class Durable : bool { No, Yes };  ///< No: not flushed to disk; for caches
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts,
                        Durable durable = Durable::Yes);
 void write_file_atomic(const std::filesystem::path& path, std::string_view text);
+/// The same for what need not be in memory at once: `produce` hands over the bytes in order. What it throws leaves the old file too.
+using WriteBytes = std::function<void(std::span<const std::byte>)>;
+void write_file_atomic(const std::filesystem::path& path, const std::function<void(const WriteBytes&)>& produce,
+                       Durable durable = Durable::Yes);
 
 }  // namespace aeshna

@@ -30,6 +30,8 @@ CLI::Validator unsigned_number();
 /// Each adds one command to `app`. `globals` and `action` must outlive the parse.
 void add_devices(CLI::App& app, const Globals& globals, Action& action);
 void add_info(CLI::App& app, const Globals& globals, Action& action);
+void add_convert(CLI::App& app, const Globals& globals, Action& action);
+void add_generate(CLI::App& app, const Globals& globals, Action& action);
 void add_train(CLI::App& app, const Globals& globals, Action& action);
 void add_dump(CLI::App& app, const Globals& globals, Action& action);
 void add_check(CLI::App& app, const Globals& globals, Action& action);

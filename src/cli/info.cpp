@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/model_options.h"
 #include "cli/text.h"
+#include "io/gguf.h"
 #include "io/safetensors.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
@@ -40,8 +41,7 @@ std::string_view foreign_format(std::string_view start) {
   struct Magic {
     std::string_view bytes, name;
   };
-  static constexpr std::array<Magic, 6> table = {{{"GGUF", "a GGUF file"},
-                                                  {"PK\x03\x04", "a zip archive, as PyTorch writes"},
+  static constexpr std::array<Magic, 5> table = {{{"PK\x03\x04", "a zip archive, as PyTorch writes"},
                                                   {"\x80\x02", "a Python pickle"},
                                                   {"\x89HDF", "an HDF5 file"},
                                                   {"\x93NUMPY", "a NumPy array"},
@@ -67,6 +67,25 @@ std::string describe_safetensors(const std::filesystem::path& path) {
   if (!file.tensors().empty()) text += '\n' + format_table(rows);
   if (!file.metadata().empty()) text += "\nmetadata\n";
   for (const auto& [key, value] : file.metadata()) text += formatted("  {} = {}\n", key, value);
+  return text;
+}
+
+std::string describe_gguf(const std::filesystem::path& path) {
+  const GgufFile file(path);
+  std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "bytes"}};
+  std::int64_t elements = 0;
+  std::uint64_t bytes = 0;
+  for (const GgufEntry& entry : file.tensors()) {
+    rows.push_back({entry.name, std::string(dtype_name(entry.type.dtype)), entry.type.shape.to_string(),
+                    std::to_string(entry.bytes)});
+    elements += entry.type.shape.elements();
+    bytes += entry.bytes;
+  }
+  std::string text = formatted("{}: GGUF version {}, {} tensors, {} elements, {}\n", path.string(), file.version(),
+                               file.tensors().size(), format_count(elements), format_bytes(bytes));
+  if (!file.tensors().empty()) text += '\n' + format_table(rows);
+  if (!file.metadata().empty()) text += "\nmetadata\n";
+  for (const auto& [key, value] : file.metadata()) text += formatted("  {} = {}\n", key, value.to_string());
   return text;
 }
 
@@ -135,10 +154,11 @@ std::string describe_file(const std::string& name, const ImportOptions& options)
   if (path.extension() == ".onnx") return describe_onnx(path, options);  // which has no magic number
   // safetensors: eight bytes of header length (always below 4 GiB), then the JSON header.
   if (start.size() > 8 && start.substr(4, 5) == std::string_view("\0\0\0\0{", 5)) return describe_safetensors(path);
+  if (start.starts_with("GGUF")) return describe_gguf(path);
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
   fail(ErrorCode::Unsupported,
-       "{} is {}; safetensors files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are read", name,
+       "{} is {}; safetensors and GGUF files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are read", name,
        foreign_format(start));
 }
 
@@ -146,7 +166,7 @@ std::string describe_file(const std::string& name, const ImportOptions& options)
 
 void add_info(CLI::App& app, const Globals&, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "info", "Show what is in a checkpoint, a safetensors file, a text graph, an ONNX or an NNEF model");
+      "info", "Show what is in a checkpoint, a safetensors or GGUF file, a text graph, an ONNX or an NNEF model");
   struct Options : ModelOptions {
     std::string file;
   };

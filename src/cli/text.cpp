@@ -74,6 +74,14 @@ std::string format_seconds(double seconds) {
   return formatted("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+std::string printable(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 32 && c != '\n' && c != '\t') || byte == 127) c = '?';
+  }
+  return text;
+}
+
 std::string format_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {

@@ -12,6 +12,9 @@ std::string format_bytes(std::uint64_t bytes);   ///< "512 B", "1.5 KiB", "80.0 
 std::string format_count(std::int64_t count);    ///< "17,226"
 std::string format_seconds(double seconds);      ///< "0.21 s", "12 s", "3 min 05 s"
 
+/// The text with '?' for control characters, which would be commands to a terminal; line breaks and tabs stay.
+std::string printable(std::string text);
+
 /// Columns padded to their widest cell; the first row is the heading. Ends in a newline. Widths count code points.
 std::string format_table(const std::vector<std::vector<std::string>>& rows);
 

@@ -234,15 +234,6 @@ std::string write_text(Reader& reader, std::vector<std::int32_t> ids, const Voca
   return written;
 }
 
-/// Control characters of the text would be commands to a terminal.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 32 && c != '\n' && c != '\t') || byte == 127) c = '?';
-  }
-  return text;
-}
-
 }  // namespace
 
 int train_chars(const CharsArguments& a, const Globals& globals) {

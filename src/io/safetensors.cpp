@@ -268,62 +268,103 @@ Literal SafetensorsFile::literal(std::string_view tensor) const {
   return Literal(entry->type, read(*entry));
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
-                       const std::map<std::string, std::string, std::less<>>& metadata) {
-  static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
-  std::vector<const SafetensorsTensor*> order;
-  for (const SafetensorsTensor& tensor : tensors) order.push_back(&tensor);
-  std::ranges::sort(order, [](const SafetensorsTensor* a, const SafetensorsTensor* b) {
-    const auto wa = dtype_info(a->type.dtype).block_bytes, wb = dtype_info(b->type.dtype).block_bytes;
-    return wa != wb ? wa > wb : a->name < b->name;
-  });
+namespace {
 
+using Metadata = std::map<std::string, std::string, std::less<>>;
+
+/// A tensor of a file to be written; `index` is where the caller has it.
+struct Placed {
+  std::string_view name;
+  const TensorType& type;
+  std::size_t index;
+};
+
+std::vector<Placed> in_file_order(auto&& tensors) {
+  std::vector<Placed> order;
+  for (std::size_t i = 0; i < tensors.size(); ++i) order.push_back({tensors[i].name, tensors[i].type, i});
+  std::vector<std::size_t> places(order.size());
+  std::ranges::generate(places, [n = std::size_t{0}]() mutable { return n++; });
+  std::ranges::sort(places, [&](std::size_t a, std::size_t b) {
+    const auto wa = dtype_info(order[a].type.dtype).block_bytes, wb = dtype_info(order[b].type.dtype).block_bytes;
+    return wa != wb ? wa > wb : order[a].name < order[b].name;
+  });
+  std::vector<Placed> sorted;
+  for (const std::size_t i : places) sorted.push_back(order[i]);
+  return sorted;
+}
+
+/// The length and the header.
+std::string make_prefix(const std::string& path, std::span<const Placed> order, const Metadata& metadata) {
+  static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) {
-    for (const auto& [key, value] : metadata) header[std::string(kMetadata)][key] = value;
-  }
+  for (const auto& [key, value] : metadata) header[std::string(kMetadata)][key] = value;
   std::set<std::string_view> names;
-  std::vector<std::span<const std::byte>> parts(1);
   std::uint64_t position = 0;
-  for (const SafetensorsTensor* tensor : order) {
-    if (tensor->name == kMetadata || !names.insert(tensor->name).second) {
-      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor name '{}' is {}", path.string(), tensor->name,
-           tensor->name == kMetadata ? "reserved" : "there twice");
+  for (const Placed& tensor : order) {
+    if (tensor.name == kMetadata || !names.insert(tensor.name).second) {
+      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor name '{}' is {}", path, tensor.name,
+           tensor.name == kMetadata ? "reserved" : "there twice");
     }
-    const std::string_view dtype = name_of(tensor->type.dtype, tensor->name);
-    if (tensor->bytes.size() != static_cast<std::uint64_t>(tensor->type.bytes())) {
-      fail(ErrorCode::InvalidArgument, "cannot write {}: tensor '{}' of type {} has {} bytes, not {}", path.string(),
-           tensor->name, tensor->type.to_string(), tensor->bytes.size(), tensor->type.bytes());
-    }
+    const std::string_view dtype = name_of(tensor.type.dtype, tensor.name);
     const std::uint64_t end =
-        checked_add(position, static_cast<std::uint64_t>(tensor->bytes.size()), "size of the file");
+        checked_add(position, static_cast<std::uint64_t>(tensor.type.bytes()), "size of the file");
     nlohmann::ordered_json entry = nlohmann::ordered_json::object();
     entry["dtype"] = dtype;
-    entry["shape"] = tensor->type.shape.dims();
+    entry["shape"] = tensor.type.shape.dims();
     entry["data_offsets"] = {position, end};
-    header[tensor->name] = std::move(entry);
-    parts.push_back(tensor->bytes);
+    header[std::string(tensor.name)] = std::move(entry);
     position = end;
   }
-
   std::string text;
   try {
     text = header.dump();
   } catch (const Json::exception& e) {
-    fail(ErrorCode::InvalidArgument, "cannot write {}: a name or a metadata string is not UTF-8 ({})", path.string(),
-         e.what());
+    fail(ErrorCode::InvalidArgument, "cannot write {}: a name or a metadata string is not UTF-8 ({})", path, e.what());
   }
   text.append(align_up(text.size(), 8) - text.size(), ' ');
   if (text.size() > kMaxHeader) {
-    fail(ErrorCode::LimitExceeded, "cannot write {}: a header of {} bytes; readers accept {}", path.string(),
-         text.size(), kMaxHeader);
+    fail(ErrorCode::LimitExceeded, "cannot write {}: a header of {} bytes; readers accept {}", path, text.size(),
+         kMaxHeader);
   }
   const std::uint64_t length = text.size();
   std::string prefix(sizeof length, '\0');
   std::memcpy(prefix.data(), &length, sizeof length);
-  prefix += text;
-  parts[0] = std::as_bytes(std::span(prefix));
+  return prefix + text;
+}
+
+void check_bytes(const std::string& path, const Placed& tensor, std::size_t bytes) {
+  if (bytes != static_cast<std::uint64_t>(tensor.type.bytes())) {
+    fail(ErrorCode::InvalidArgument, "cannot write {}: tensor '{}' of type {} has {} bytes, not {}", path, tensor.name,
+         tensor.type.to_string(), bytes, tensor.type.bytes());
+  }
+}
+
+}  // namespace
+
+void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
+                       const Metadata& metadata) {
+  const std::vector<Placed> order = in_file_order(tensors);
+  const std::string prefix = make_prefix(path.string(), order, metadata);
+  std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(prefix))};
+  for (const Placed& tensor : order) {
+    parts.push_back(tensors[tensor.index].bytes);
+    check_bytes(path.string(), tensor, parts.back().size());
+  }
   write_file_atomic(path, parts);
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsSource> tensors,
+                       const Metadata& metadata) {
+  const std::vector<Placed> order = in_file_order(tensors);
+  const std::string prefix = make_prefix(path.string(), order, metadata);
+  write_file_atomic(path, [&](const WriteBytes& write) {
+    write(std::as_bytes(std::span(prefix)));
+    for (const Placed& tensor : order) {
+      const std::vector<std::byte> bytes = tensors[tensor.index].read();
+      check_bytes(path.string(), tensor, bytes.size());
+      write(bytes);
+    }
+  });
 }
 
 }  // namespace aeshna

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -64,6 +65,15 @@ struct SafetensorsTensor {
 /// by name, and the data starts at a multiple of 8, so that each tensor is aligned to its element.
 /// Errors: InvalidArgument (duplicate, reserved or not UTF-8 name, wrong byte count), Unsupported (dtype), Io.
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsTensor> tensors,
+                       const std::map<std::string, std::string, std::less<>>& metadata = {});
+
+struct SafetensorsSource {
+  std::string name;
+  TensorType type;
+  std::function<std::vector<std::byte>()> read;  ///< called once, when the tensor is written
+};
+/// The same with one tensor in memory at a time.
+void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsSource> tensors,
                        const std::map<std::string, std::string, std::less<>>& metadata = {});
 
 }  // namespace aeshna

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "io/npy.h"
 #include "support/nnef_model.h"
+#include "nn/tiny_language_model.h"
 #include "support/onnx_writer.h"
 #include "support/run_program.h"
 #include "support/temp_dir.h"
@@ -197,7 +198,7 @@ TEST(CliDevice, DevicesAsJson) {
 
 TEST(Cli, InfoRefusesWhatItCannotRead) {
   const test::TempDir dir;
-  dir.write("model.gguf", std::string("GGUF\3\0\0\0{", 9));
+  dir.write("model.h5", "\x89HDF and more");
   dir.write("empty", "");
   dir.write("cut.safetensors", "abc");
   dir.write("bad.txt", "aeshna graph 1\n%0 = nonsense(\n");
@@ -209,7 +210,7 @@ TEST(Cli, InfoRefusesWhatItCannotRead) {
     EXPECT_HAS(result.err, file);
     EXPECT_EQ(result.out, "");
   };
-  error("model.gguf", "a GGUF file");
+  error("model.h5", "an HDF5 file");
   error("empty", "of an unknown format");
   error("cut.safetensors", "cut.safetensors");
   error("none.safetensors", "none.safetensors");
@@ -615,6 +616,54 @@ ls -A
   EXPECT_HAS(result.err, "No space left on device");
   EXPECT_HAS(result.err, "the previous file, if any, is unchanged");
   EXPECT_HAS(result.out, "status 1\nunchanged\ndigits.safetensors\nfiller\nloss.svg\n") << "nothing half-written stays";
+}
+
+test::TinyModel small_model() {
+  test::TinyModel model = test::tiny_model("llama");
+  model.all_f32 = true;
+  model.hidden = 64, model.ffn = 96, model.head_dim = 16;
+  return model;
+}
+
+TEST(Cli, GgufFilesAreShownAndConverted) {
+  const test::TempDir dir;
+  test::write_tiny_gguf(dir / "m.gguf", small_model());
+  const Result info = run({"info", "m.gguf"}, dir.path());
+  EXPECT_EQ(info.status, 0) << info.err;
+  EXPECT_HAS(info.out, "m.gguf: GGUF version 3, 21 tensors");
+  EXPECT_HAS(info.out, "blk.1.ffn_down.weight");
+  EXPECT_HAS(info.out, "general.architecture = \"llama\"");
+  EXPECT_HAS(info.out, "tokenizer.ggml.merges = string[260]: ");
+
+  const Result convert = run({"convert", "m.gguf", "q.gguf", "--type", "q4_K"}, dir.path());
+  EXPECT_EQ(convert.status, 0) << convert.err;
+  EXPECT_HAS(convert.out, "blk.1.ffn_down.weight: rows of 96 elements cannot be q4_K, so it is q5_0\n");
+  EXPECT_HAS(convert.out, "wrote q.gguf: 21 tensors, 16 of them converted, ");
+  EXPECT_EQ(run({"convert", "-q", "q.gguf", "s.safetensors"}, dir.path()).out.find("wrote s.safetensors"), 0u);
+  const Result unknown = run({"convert", "m.gguf", "x.gguf", "--type", "q9"}, dir.path());
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_HAS(unknown.err, "q9");
+}
+
+TEST(CliDevice, GeneratesText) {
+  AESHNA_NEED_DEVICE();
+  const test::TempDir dir;
+  test::write_tiny_gguf(dir / "m.gguf", small_model());
+  const std::vector<std::string> command = {"generate", "m.gguf",  "Hello", "--max-tokens", "8", "--context",
+                                            "32",       "--chunk", "8"};
+  const Result result = run(command, dir.path());
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.err, "answer: 8 tokens");
+  EXPECT_GT(result.out.size(), 1u);
+  auto more = command;
+  more.insert(more.end(), {"-q", "--chat", "--temperature", "0.8", "--top-k", "40", "--top-p", "0.9", "--min-p", "0.01",
+                           "--seed", "3"});
+  const Result chat = run(more, dir.path());
+  EXPECT_EQ(chat.status, 0) << chat.err;
+  EXPECT_EQ(run(more, dir.path()).out, chat.out);
+  EXPECT_EQ(run({"generate", "m.gguf", "x", "--top-p", "0"}, dir.path()).err, "aeshna: sampling: top_p is 0\n");
+  EXPECT_HAS(run({"generate", "none.gguf", "x"}, dir.path()).err, "none.gguf");
+  EXPECT_HAS(run({"generate", "m.gguf", "x", "--system", "y"}, dir.path()).err, "give --chat too");
 }
 
 TEST(CliDevice, TrainingErrorsNameTheThing) {

@@ -1,0 +1,64 @@
+#pragma once
+// The Llama family as one builder: Llama, Mistral, SmolLM2, Qwen 2 and 3, Gemma 2 and 3, Phi 3.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "aeshna/ops.h"
+
+namespace aeshna::models {
+
+/// What the members of the family differ in; the defaults are Llama's. A layer is attention and a gated feed-forward part, each behind a
+/// norm (rms_norm) and added to what it read.
+struct LlamaConfig {
+  std::int64_t vocab = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  std::int64_t context = 0;  ///< positions that the model was trained for; 0: unknown. Nothing is refused beyond it
+  double eps = 1e-5;
+
+  double rope_base = 10000;
+  bool rope_interleaved =
+      false;  ///< pairs (2i, 2i + 1), as GGUF files of the architecture "llama" have their q and k rows
+  std::int64_t rotary_dim = 0;  ///< 0: head_dim
+  RopeScaling rope_scaling = {};
+
+  std::int64_t window = 0;  ///< keys that a query of a windowed layer sees; 0: all
+  std::int64_t window_period =
+      0;  ///< every so manieth layer has no window (of 2: layers 1, 3, ...); 0: all layers have it
+  std::optional<double> window_rope_base = {};  ///< of windowed layers, whose positions are then not scaled
+
+  std::optional<double> attention_scale = {};  ///< unset: 1 / sqrt(head_dim)
+  double attention_softcap = 0;  ///< c tanh(score / c) before the mask; 0: none. Scores are then held in memory
+  double logits_softcap = 0;
+
+  bool qkv_bias = false;          ///< Qwen 2
+  bool qk_norm = false;           ///< rms_norm of each head's q and k (Qwen 3, Gemma 3)
+  bool fused_qkv = false;         ///< one weight qkv_proj [q | k | v] (Phi 3)
+  bool fused_gate_up = false;     ///< one weight gate_up_proj [gate | up] (Phi 3)
+  bool gelu = false;              ///< gelu_tanh(gate) * up instead of silu (Gemma)
+  bool post_norms = false;        ///< also a norm behind attention and feed-forward part (Gemma)
+  bool scaled_embedding = false;  ///< times sqrt(hidden) (Gemma)
+  bool tied = true;               ///< logits = h E^T; else a weight "lm_head.weight"
+
+  bool trainable = false;  ///< of parameters that are not quantized. Frozen ones are zero until they are loaded
+  /// Of weights that are not f32, by name: quantized blocks, which products and the embedding read as they are.
+  std::map<std::string, DType, std::less<>> dtypes = {};
+};
+
+/// ids i32 [B, S] -> logits f32 [B, S, vocab], causal, positions 0 .. S - 1. Parameters are named as Hugging Face's checkpoints name
+/// them ("model.layers.0.self_attn.q_proj.weight"); Gemma's norms have weights w where those have w - 1. Throws Error(InvalidArgument
+/// or ShapeMismatch) "[models::llama] ..." with the caller's line.
+Value llama(Value ids, const LlamaConfig& config, Loc loc = Loc::current());
+
+struct LlamaDecode {
+  Value position;             ///< i32 [B], of each sequence's first id
+  std::int64_t capacity = 0;  ///< positions of the caches
+  /// i32 [B]: the row of each sequence whose logits are wanted; the result is then [B, 1, vocab], and the others cost no output layer.
+  std::optional<Value> row = {};
+};
+/// The same over key-value caches: ids i32 [B, S] at positions position[b] .. position[b] + S - 1 -> logits [B, S, vocab]. The states
+/// "cache.<layer>/keys" and "/values" have `capacity` positions; sessions of any S over one Weights share them. Equal to llama() at the same positions.
+/// Rows beyond a sequence's end may hold any id: what they write is never seen before it is overwritten.
+Value llama_decode(Value ids, const LlamaDecode& decode, const LlamaConfig& config, Loc loc = Loc::current());
+
+}  // namespace aeshna::models

@@ -1,0 +1,96 @@
+// Sampling on the host.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <unordered_set>
+
+#include "aeshna/generate.h"
+#include "base/fail.h"
+#include "base/philox.h"
+
+namespace aeshna {
+
+namespace {
+
+class HostSampler final : public Sampler {
+ public:
+  explicit HostSampler(const SamplingOptions& options) : o_(options), random_(options.seed, 0) {}
+
+  std::int32_t next(std::span<const float> logits, std::span<const std::int32_t> history) override {
+    scores_.assign(logits.begin(), logits.end());
+    for (std::size_t i = 0; i < scores_.size(); ++i)  // an order needs numbers
+      if (scores_[i] != scores_[i]) fail(ErrorCode::NonFinite, "the logit of token {} is not a number", i);
+    penalize(history);
+    if (o_.temperature == 0) return static_cast<std::int32_t>(std::ranges::max_element(scores_) - scores_.begin());
+    order_.resize(scores_.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    // Equal scores in order of their ids, so that the result depends on nothing but the logits.
+    const auto better = [&](std::int32_t a, std::int32_t b) {
+      const float x = score(a), y = score(b);
+      return x != y ? x > y : a < b;
+    };
+    if (o_.top_k > 0 && static_cast<std::size_t>(o_.top_k) < order_.size()) {
+      std::partial_sort(order_.begin(), order_.begin() + o_.top_k, order_.end(), better);
+      order_.resize(static_cast<std::size_t>(o_.top_k));
+    } else {
+      std::ranges::sort(order_, better);
+    }
+    return draw();
+  }
+
+ private:
+  float score(std::int32_t id) const { return scores_[static_cast<std::size_t>(id)]; }
+
+  void penalize(std::span<const std::int32_t> history) {
+    if (o_.repetition_penalty == 1) return;
+    const std::size_t count = std::min(history.size(), static_cast<std::size_t>(o_.repetition_window));
+    const auto recent = history.last(count);
+    const std::unordered_set<std::int32_t> ids(recent.begin(), recent.end());
+    for (const std::int32_t id : ids) {
+      if (id < 0 || static_cast<std::size_t>(id) >= scores_.size()) continue;
+      float& x = scores_[static_cast<std::size_t>(id)];
+      x = static_cast<float>(x > 0 ? x / o_.repetition_penalty : x * o_.repetition_penalty);
+    }
+  }
+
+  /// One of `order_`, which is sorted, by probability.
+  std::int32_t draw() {
+    const double best = score(order_[0]);
+    std::vector<double> weights;
+    double total = 0;
+    for (const std::int32_t id : order_) total += weights.emplace_back(std::exp((score(id) - best) / o_.temperature));
+    std::size_t kept = 0;
+    double sum = 0;
+    while (kept < weights.size() && (kept == 0 || (sum < o_.top_p * total && weights[kept] >= o_.min_p)))
+      sum += weights[kept++];
+    double left = random_.next_uniform() * sum;
+    for (std::size_t i = 0; i + 1 < kept; ++i) {
+      if (left < weights[i]) return order_[i];
+      left -= weights[i];
+    }
+    return order_[kept - 1];
+  }
+
+  SamplingOptions o_;
+  PhiloxStream random_;
+  std::vector<float> scores_;
+  std::vector<std::int32_t> order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sampler> host_sampler(const SamplingOptions& o) {
+  const auto require = [](bool ok, std::string_view what, double value) {
+    if (!ok) fail(ErrorCode::InvalidArgument, "sampling: {} is {}", what, value);
+  };
+  require(std::isfinite(o.temperature) && o.temperature >= 0, "the temperature", o.temperature);
+  require(std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0, "the repetition penalty",
+          o.repetition_penalty);
+  require(o.repetition_window >= 0, "the repetition window", static_cast<double>(o.repetition_window));
+  require(o.top_k >= 0, "top_k", static_cast<double>(o.top_k));
+  require(o.top_p > 0 && o.top_p <= 1, "top_p", o.top_p);
+  require(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p);
+  return std::make_unique<HostSampler>(o);
+}
+
+}  // namespace aeshna
