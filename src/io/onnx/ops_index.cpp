@@ -55,7 +55,7 @@ Rows rows_of(Context& c, std::size_t index_input, std::int64_t batch_dims) {
   const Shape& index = c.shape(index_input);
   if (index.rank() < 1 || batch_dims < 0 || batch_dims >= index.rank()) c.refuse("the indices have too few axes");
   const std::int64_t depth = index[index.rank() - 1];
-  if (batch_dims + depth > x.rank() || depth < 1)
+  if (depth < 1 || depth > x.rank() - batch_dims)
     c.refuse(formatted("indices of {} axes into a tensor of rank {}", depth, x.rank()));
   Rows rows;
   Ints dims = dims_of(x);

@@ -133,6 +133,12 @@ Value exact_product(Value a, Value b) {
   return y;
 }
 
+void need_same_rank(Context& c, Value x, Value w) {
+  const int rank = x.shape().rank();
+  if (rank < 3 || rank > 5 || w.shape().rank() != rank)
+    c.refuse(formatted("{} with a weight of {}", x.shape().to_string(), w.shape().to_string()));
+}
+
 /// The convolution of differences of 8-bit integers, as i32.
 Value exact_convolution(Context& c, Value x, Value w) {
   const Geometry g = window_geometry(c, kernel_of(c, w.shape()), spatial(x.shape()));
@@ -159,6 +165,7 @@ Values matmul_integer(Context& c) { return {exact_product(centered(c, 0, 2, true
 Values conv_integer(Context& c) {
   const Value x = centered(c, 0, 2, true);
   Value w = widen(c.in(1));
+  need_same_rank(c, x, w);
   if (c.has(3)) {
     Ints dims(static_cast<std::size_t>(w.shape().rank()), 1);
     dims[0] = c.shape(3).elements();
@@ -190,6 +197,7 @@ Values qlinear_conv(Context& c) {
   }
   const Value x = centered(c, 0, 2, true);
   Value w = widen(c.in(3));
+  need_same_rank(c, x, w);
   const auto along = [&](Value v, std::size_t axis) {
     Ints dims(static_cast<std::size_t>(w.shape().rank()), 1);
     dims[axis] = v.shape().elements();
