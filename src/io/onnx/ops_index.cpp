@@ -55,7 +55,7 @@ Rows rows_of(Context& c, std::size_t index_input, std::int64_t batch_dims) {
   const Shape& index = c.shape(index_input);
   if (index.rank() < 1 || batch_dims < 0 || batch_dims >= index.rank()) c.refuse("the indices have too few axes");
   const std::int64_t depth = index[index.rank() - 1];
-  if (batch_dims + depth > x.rank() || depth < 1)
+  if (depth < 1 || depth > x.rank() - batch_dims)
     c.refuse(formatted("indices of {} axes into a tensor of rank {}", depth, x.rank()));
   Rows rows;
   Ints dims = dims_of(x);
@@ -98,7 +98,7 @@ Value scattered(Context& c, Value x, Value index, Value updates, const std::stri
   if (how != "mul" && how != "max" && how != "min") c.refuse("reduction is '" + how + "'");
   // Every row compares all indices: [P, Q, R].
   const std::int64_t p = x.shape()[0], q = updates.shape()[0], r = x.shape()[1];
-  if (p * q > kMaxDense / std::max<std::int64_t>(r, 1))
+  if (p > kMaxDense / std::max<std::int64_t>(q * r, 1))
     c.refuse(formatted("a scatter with reduction '{}' of {} rows into {}", how, q, p));
   const Value hit = equal(reshape(iota(c.graph, {p}, 0), {p, 1, 1}), reshape(cast(index, DType::i32), {1, q, 1}));
   const Value u = reshape(updates, {1, q, r});
