@@ -98,7 +98,7 @@ Value scattered(Context& c, Value x, Value index, Value updates, const std::stri
   if (how != "mul" && how != "max" && how != "min") c.refuse("reduction is '" + how + "'");
   // Every row compares all indices: [P, Q, R].
   const std::int64_t p = x.shape()[0], q = updates.shape()[0], r = x.shape()[1];
-  if (p * q > kMaxDense / std::max<std::int64_t>(r, 1))
+  if (p > kMaxDense / std::max<std::int64_t>(q * r, 1))
     c.refuse(formatted("a scatter with reduction '{}' of {} rows into {}", how, q, p));
   const Value hit = equal(reshape(iota(c.graph, {p}, 0), {p, 1, 1}), reshape(cast(index, DType::i32), {1, q, 1}));
   const Value u = reshape(updates, {1, q, r});

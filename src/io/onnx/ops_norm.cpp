@@ -23,6 +23,7 @@ Values batch_norm_op(Context& c) {
   const bool training = c.opset < 7 ? c.integer("is_test", 0) == 0 : c.opset >= 14 && c.flag("training_mode", false);
   if (c.opset < 7 && training && c.wants(1)) c.refuse("training mode of opset 6");
   const Value x = c.in(0), scale = c.in(1), bias = c.in(2), mean_in = c.in(3), var_in = c.in(4);
+  if (x.shape().rank() < 2) c.refuse("an operand without channels");
   if (!training || c.opset < 7) {
     if (c.opset < 14 && c.wants(1)) c.refuse("training mode of old opsets");
     return {batch_norm(x, mean_in, var_in, scale, bias, eps)};

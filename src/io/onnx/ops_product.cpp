@@ -11,6 +11,7 @@ namespace aeshna::onnx {
 
 Value product(Value a, Value b) {
   if (is_float(a.dtype())) return matmul(a, b);
+  if (a.shape().rank() < 1 || b.shape().rank() < 1) throw Refusal{"a product of a scalar"};
   // Integers: every product, then their sum.
   a = widen(a), b = widen(b);
   const bool row = a.shape().rank() == 1, column = b.shape().rank() == 1;
@@ -277,6 +278,11 @@ Values conv_transpose_op(Context& c) {
   for (std::size_t i = 0; i < axes; ++i) {
     if (g.stride[i] < 1 || g.dilation[i] < 1 || extra[i] < 0)
       c.refuse("a stride, dilation or output_padding is too small");
+    const auto least = [&](const Ints& v) { return v.empty() ? 0 : *std::ranges::min_element(v); };
+    const auto most = [&](const Ints& v) { return v.empty() ? 0 : *std::ranges::max_element(v); };
+    if (std::max({extents[i], g.stride[i], g.dilation[i], extra[i], most(wanted), most(pads)}) > INT32_MAX ||
+        std::min(least(wanted), least(pads)) < 0)
+      c.refuse("a size, stride, dilation or pad is negative or above 2^31");
     const std::int64_t full = g.stride[i] * (extents[i] - 1) + extra[i] + g.span(i);
     if (!wanted.empty() || automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       if (!wanted.empty() && wanted.size() != axes && wanted.size() != axes + 2) c.refuse("output_shape does not fit");

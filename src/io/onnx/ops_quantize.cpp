@@ -12,6 +12,7 @@ namespace {
 
 /// Products of differences of 8-bit integers that an f32 sum holds exactly: n * 255 * 255 < 2^24.
 constexpr std::int64_t kExactTerms = 256;
+constexpr std::int64_t kMaxParts = 4096;  // that a sum is cut into
 
 struct Range {
   double low, high;
@@ -36,6 +37,7 @@ Range range_of(Context& c, DType dtype, int bits) {
 Value spread_over(Context& c, std::size_t i, const Shape& x, std::int64_t axis, std::int64_t block) {
   const Value v = c.in(i);
   const int rank = x.rank();
+  if (block < 0 || block > INT32_MAX) c.refuse(formatted("blocks of {}", block));
   if (v.shape().elements() == 1 && block == 0) return reshaped(v, {});
   const int at = c.axis(axis, rank);
   if (block > 0) {
@@ -120,6 +122,7 @@ Value centered(Context& c, std::size_t i, std::size_t zero, bool rows) {
 Value exact_product(Value a, Value b) {
   if (a.shape().rank() < 2 || b.shape().rank() < 2) return product(a, b);
   const std::int64_t k = a.shape()[a.shape().rank() - 1];
+  if (k > kMaxParts * kExactTerms) throw Refusal{formatted("sums of {} integers", k)};
   Value y;
   for (std::int64_t start = 0; start < k || !y; start += kExactTerms) {
     const std::int64_t end = std::min(start + kExactTerms, k);
@@ -137,7 +140,7 @@ Value exact_convolution(Context& c, Value x, Value w) {
   std::int64_t area = 1;
   for (const std::int64_t k : g.kernel) area *= k;
   const std::int64_t step = std::max<std::int64_t>(kExactTerms / area, 1);
-  if (area > kExactTerms || (groups > 1 && channels > step))
+  if (area > kExactTerms || (groups > 1 && channels > step) || channels > kMaxParts * step)
     c.refuse(formatted("{} terms in a sum; {} are exact", area * channels, kExactTerms));
   if (groups > 1 || channels <= step)
     return cast(round(convolution(cast(x, DType::f32), cast(w, DType::f32), g, groups)), DType::i32);

@@ -142,7 +142,7 @@ Values softened(Context& c, F f) {
   const int rank = c.rank(0);
   const std::int64_t given = c.integer("axis", c.opset < 13 ? 1 : -1);
   const Value x = c.in(0);
-  if (rank == 0) return {f(reshape(x, {1}), std::int64_t{0})};
+  if (rank == 0) return {reshape(f(reshape(x, {1}), std::int64_t{0}), {})};
   if (c.opset >= 13) return {f(x, std::int64_t{c.axis(given, rank)})};
   const std::int64_t axis = given == rank ? rank : c.axis(given, rank);
   if (axis == rank - 1) return {f(x, std::int64_t{rank - 1})};

@@ -192,6 +192,9 @@ Values resize_op(Context& c) {
   if (r.coordinates == "tf_crop_and_resize") {
     roi = known_numbers(c, 1, "the region");
     if (roi.size() != 2 * listed.size()) c.refuse("the region does not fit the axes");
+    for (const double r_at : roi) {
+      if (!(std::abs(r_at) < 1e6)) c.refuse(formatted("a region at {}", r_at));
+    }
   }
   double common = 0;
   for (std::size_t i = 0; i < listed.size() && !by_scale && policy != "stretch"; ++i) {
@@ -244,8 +247,11 @@ Values affine_grid(Context& c) {
   const std::size_t axes = size.size() < 2 ? 0 : size.size() - 2;
   if (axes < 2 || axes > 3) c.refuse(formatted("{} spatial axes", axes));
   std::int64_t points = 1;
-  for (std::size_t i = 0; i < axes; ++i) points *= size[i + 2];
-  if (points < 0 || points > (1 << 24)) c.refuse(formatted("{} points", points));
+  for (std::size_t i = 0; i < axes; ++i) {
+    if (size[i + 2] < 0 || size[i + 2] > (1 << 20)) c.refuse(formatted("an axis of {}", size[i + 2]));
+    points *= size[i + 2];
+  }
+  if (points > (1 << 24)) c.refuse(formatted("{} points", points));
   std::vector<double> base;  // [points, axes + 1], the last spatial axis first
   for (std::int64_t p = 0; p < points; ++p) {
     std::int64_t rest = p;

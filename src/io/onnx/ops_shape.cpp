@@ -11,6 +11,8 @@
 namespace aeshna::onnx {
 namespace {
 
+constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;  // sums of a few of them do not overflow
+
 Literal of_ints(const Ints& values, const Shape& shape) {
   const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
   return Literal({DType::i64, shape}, {bytes, bytes + values.size() * 8});
@@ -92,9 +94,7 @@ Values reshape_op(Context& c) {
   c.result_bits = c.bits(0);
   const Value x = c.in(0);
   if (const auto open = std::ranges::find(dims, -1); open != dims.end()) {  // with dimensions of 0 too
-    std::int64_t others = 1;
-    for (const std::int64_t d : dims) others *= d == -1 ? 1 : d;
-    if (others == 0) *open = 0;
+    if (std::ranges::find(dims, 0) != dims.end()) *open = 0;
   }
   return {reshaped(x, dims)};
 }
@@ -269,6 +269,9 @@ Values pad_op(Context& c) {
   if (c.opset >= 11 && c.has(2)) value = c.number(2, "the value of the padding");
   const Ints axes = c.has(3) ? c.ints(3, "axes") : all;
   if (pads.size() != 2 * axes.size()) c.refuse(formatted("{} pads for {} axes", pads.size(), axes.size()));
+  for (const std::int64_t p : pads) {
+    if (p < -kMaxExtent || p > kMaxExtent) c.refuse(formatted("a pad of {}", p));
+  }
   Ints before(all.size(), 0), after(all.size(), 0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const auto axis = static_cast<std::size_t>(c.axis(axes[i], rank));
@@ -302,6 +305,7 @@ Values center_crop_pad(Context& c) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     const int axis = c.axis(axes[i], rank);
     const auto k = static_cast<std::size_t>(axis);
+    if (target[i] < 0 || target[i] > kMaxExtent) c.refuse(formatted("an extent of {}", target[i]));
     const std::int64_t more = target[i] - c.shape(0)[axis];
     // Of an odd number, the last element is the one that is added or cut off.
     before[k] = more >= 0 ? more / 2 : -(-more / 2);
@@ -315,7 +319,8 @@ Values center_crop_pad(Context& c) {
 Values depth_to_space(Context& c) {
   const std::int64_t b = c.integer("blocksize");
   const std::string mode = c.text("mode", "DCR");
-  if (c.rank(0) != 4 || b < 1 || c.shape(0)[1] % (b * b) != 0) c.refuse("the operand is no [N, C b b, H, W]");
+  if (c.rank(0) != 4 || b < 1 || b > 32768 || c.shape(0)[1] % (b * b) != 0)
+    c.refuse("the operand is no [N, C b b, H, W]");
   const Shape& s = c.shape(0);
   const std::int64_t n = s[0], d = s[1] / (b * b), h = s[2], w = s[3];
   if (mode != "DCR" && mode != "CRD") c.refuse("mode is '" + mode + "'");
@@ -326,7 +331,7 @@ Values depth_to_space(Context& c) {
 
 Values space_to_depth(Context& c) {
   const std::int64_t b = c.integer("blocksize");
-  if (c.rank(0) != 4 || b < 1 || c.shape(0)[2] % b != 0 || c.shape(0)[3] % b != 0)
+  if (c.rank(0) != 4 || b < 1 || b > 32768 || c.shape(0)[2] % b != 0 || c.shape(0)[3] % b != 0)
     c.refuse("the operand is no [N, C, H b, W b]");
   const Shape& s = c.shape(0);
   const std::int64_t n = s[0], d = s[1], h = s[2] / b, w = s[3] / b;

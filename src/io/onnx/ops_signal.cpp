@@ -34,7 +34,7 @@ Values blackman(Context& c) { return window(c, {0.42, -0.5, 0.08}); }
 
 /// [n, bins] cosines or sines of 2 pi i k / length.
 Value table(Context& c, std::int64_t n, std::int64_t bins, std::int64_t length, bool sine, DType dtype) {
-  if (n * bins > kMaxTable) c.refuse(formatted("a transform of {} elements", n));
+  if (n > kMaxTable || bins > kMaxTable || n * bins > kMaxTable) c.refuse(formatted("a transform of {} elements", n));
   std::vector<double> values;
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t k = 0; k < bins; ++k) {
@@ -111,14 +111,15 @@ Values mel_weights(Context& c) {
   const double low = c.number(3, "lower_edge_hertz"), high = c.number(4, "upper_edge_hertz");
   const DType dtype = c.element("output_datatype", DType::f32);
   const std::int64_t rows = length / 2 + 1;
-  if (bins < 1 || length < 1 || rate < 1 || bins > kMaxTable / rows) c.refuse("its sizes");
+  if (bins < 1 || length < 1 || length > kMaxTable || rate < 1 || bins > kMaxTable / rows) c.refuse("its sizes");
   const auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   const double step = (mel(high) - mel(low)) / static_cast<double>(bins + 2);
   std::vector<std::int64_t> edges;
   for (std::int64_t i = 0; i < bins + 2; ++i) {
     const double hertz = 700 * (std::pow(10, (static_cast<double>(i) * step + mel(low)) / 2595) - 1);
-    edges.push_back(
-        static_cast<std::int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
+    const double at = std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate));
+    if (!(at >= 0 && at <= static_cast<double>(kMaxTable))) c.refuse(formatted("an edge at {} Hz", hertz));
+    edges.push_back(static_cast<std::int64_t>(at));
   }
   std::vector<double> values(static_cast<std::size_t>(rows * bins));
   for (std::int64_t b = 0; b < bins; ++b) {

@@ -22,8 +22,9 @@ Geometry window_geometry(Context& c, const Ints& kernel, const Ints& extents) {
   if (kernel.size() != axes || g.stride.size() != axes || g.dilation.size() != axes || pads.size() != 2 * axes)
     c.refuse(formatted("kernel_shape, strides, dilations or pads do not fit {} spatial axes", axes));
   for (std::size_t i = 0; i < axes; ++i) {
+    if (extents[i] < 0 || extents[i] > INT32_MAX) c.refuse(formatted("a spatial axis of {}", extents[i]));
     if (kernel[i] < 1 || g.stride[i] < 1 || g.dilation[i] < 1) c.refuse("a kernel, stride or dilation is below 1");
-    if (std::max({kernel[i], g.stride[i], g.dilation[i], std::abs(pads[i]), std::abs(pads[axes + i])}) > INT32_MAX)
+    if (std::max({kernel[i], g.stride[i], g.dilation[i], pads[i], pads[axes + i]}) > INT32_MAX)
       c.refuse("a kernel, stride, dilation or pad is above 2^31");
     if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       const std::int64_t windows = (extents[i] + g.stride[i] - 1) / g.stride[i];

@@ -120,7 +120,8 @@ Symbols Importer::split_to_sequence(const Node& node, std::span<Symbol* const> i
   if (given) sizes = known_ints(node, inputs, 1);
   if (!given || inputs[1]->type.shape.rank() == 0) {  // parts of this size, the last one smaller
     const std::int64_t size = given ? sizes.at(0) : 1;
-    if (size < 1) throw Refusal{formatted("parts of {}", size)};
+    if (size < 1 || extent / size > kMaxIterations)
+      throw Refusal{formatted("{} elements in parts of {}", extent, size)};
     sizes.clear();
     for (std::int64_t at = 0; at < extent; at += size) sizes.push_back(std::min(size, extent - at));
   }
