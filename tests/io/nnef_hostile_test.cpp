@@ -172,6 +172,12 @@ TEST(NnefHostile, LongTexts) {
           "more than 1048576 expressions and types");
 }
 
+TEST(NnefHostile, ManyTables) {
+  std::string pads;
+  for (int i = 0; i < 40; ++i) pads += formatted("y{} = pad(x, padding = [(0, 1)], border = 'reflect');\n", i);
+  limited(one_input("[1000000]", pads + "y = x;"), "graph.nnef:22:7: pad: more than 67108864 bytes of constants");
+}
+
 TEST(NnefHostile, HugeExtents) {
   limited(one_input("[2147483647, 2147483647, 2147483647]", "y = x;"), "graph.nnef:5:5: external: ");
   limited(one_input("[65536, 65536, 65536]", "y = x;"), "external: a tensor of [65536, 65536, 65536]");

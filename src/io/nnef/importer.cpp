@@ -21,6 +21,7 @@ namespace {
 constexpr std::uint64_t kMaxText = 16u << 20;     // bytes of a graph's text
 constexpr std::size_t kMaxNodes = 1 << 17;        // of the graph
 constexpr std::int64_t kMaxElements = 1ll << 40;  // of one tensor
+constexpr std::size_t kMaxConstantBytes = 64u << 20;  // of the graph: those written in the text, and tables of borders
 
 class Importer final : public Operations {
  public:
@@ -71,10 +72,14 @@ class Importer final : public Operations {
       for (std::size_t n = first; n < graph_.nodes().size(); ++n) {
         Node& node = graph_.mutable_node(static_cast<NodeId>(n));
         node.line = {document_.file, i.place.line};
+        if (const AttrValue* value = is_constant(node) ? node.attrs.find("value") : nullptr)
+          constant_bytes_ += std::get<Literal>(*value).bytes().size();
         for (const TensorType& type : node.results) {
           if (type.shape.elements() > kMaxElements) fail(ErrorCode::LimitExceeded, "a tensor of {}", type.to_string());
         }
       }
+      if (constant_bytes_ > kMaxConstantBytes)
+        fail(ErrorCode::LimitExceeded, "more than {} bytes of constants", kMaxConstantBytes);
       name_result(i, results);
       return results;
     } catch (const Refusal& refusal) {
@@ -332,6 +337,7 @@ class Importer final : public Operations {
   const ImportOptions& options_;
   Outcome& outcome_;
   Graph& graph_;
+  std::size_t constant_bytes_ = 0;
   std::map<std::string, Known, std::less<>> operations_;
   std::set<std::pair<Place, std::string>> refused_;
   std::set<std::string, std::less<>> untrained_, externals_;
