@@ -308,6 +308,34 @@ TEST(Onnx, RunningStatisticsAreNotTrained) {
   EXPECT_FALSE(trainable("mean") || trainable("var"));
 }
 
+// ---- functions that are made of others
+
+TEST(Onnx, ComposedFunctionsAreExactToAFewUnits) {
+  const auto largest_error = [](const char* op, double (*f)(double), double low, double high) {
+    std::vector<double> x;
+    for (int i = 0; i <= 400; ++i) x.push_back(static_cast<double>(static_cast<float>(low + (high - low) * i / 400)));
+    for (const double v : {1e-6, -1e-6, 1e-3, 0.999, 0.4142, 2.4142}) {
+      if (v >= low && v <= high) x.push_back(static_cast<double>(static_cast<float>(v)));
+    }
+    const HostTensor y = run(single(op, {static_cast<std::int64_t>(x.size())}, {}, {"x"}, {}, 22), {{"x", x}});
+    double largest = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double want = f(x[i]);
+      if (std::isfinite(want))
+        largest = std::max(largest, std::abs(y.data[i] - want) / std::max(std::abs(want), 1e-30));
+    }
+    return largest;
+  };
+  EXPECT_LT(largest_error("Atan", std::atan, -20, 20), 3e-7);
+  EXPECT_LT(largest_error("Asin", std::asin, -1, 1), 4e-7);
+  EXPECT_LT(largest_error("Acos", std::acos, -1, 1), 4e-7);
+  EXPECT_LT(largest_error("Sinh", std::sinh, -10, 10), 4e-7);
+  EXPECT_LT(largest_error("Cosh", std::cosh, -10, 10), 3e-7);
+  EXPECT_LT(largest_error("Asinh", std::asinh, -100, 100), 4e-7);
+  EXPECT_LT(largest_error("Acosh", std::acosh, 1, 100), 4e-7);
+  EXPECT_LT(largest_error("Atanh", std::atanh, -0.99, 0.99), 6e-7);
+}
+
 // ---- recurrent ops: ONNX's cases have neither direction but forward
 
 TEST(Onnx, ABidirectionalLstmIsAForwardAndAReverseOne) {

@@ -218,7 +218,8 @@ Values acosh_of(Context& c) {
 }
 Values atanh_of(Context& c) {
   const Value x = c.in(0);
-  return {mul(log1p(mul(x, 2) / sub(1, x)), 0.5)};
+  const Value a = abs(x);  // for x near -1 the argument of log1p would lose its digits
+  return {mul(sign(x), mul(log1p(mul(a, 2) / sub(1, a)), 0.5))};
 }
 
 /// atan of any x: Cephes' atanf (polynomial of degree 9 on [0, tan(pi / 8)], reduced by pi / 4 and pi / 2); 2 ULP.
