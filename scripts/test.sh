@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # What runs under the sanitizers: the suites of the CPU side (a --gtest_filter). A driver under AddressSanitizer would be
 # slow and would report its own leaks, so suites that open a device stay out: those whose name has Gpu, Vulkan, Device
 # or Session in it, and the long ones. (tests/CMakeLists.txt leaves out the files that hold nothing else.)
-cpu_suites='*:-Long*:*Gpu*:*Vulkan*:*Device*:*Session*'
+cpu_suites='*:-Long*:*/Long*:*Gpu*:*Vulkan*:*Device*:*Session*'
 
 long=0 sanitizers=0
 for argument in "$@"; do

@@ -205,7 +205,7 @@ TEST(OnnxHostile, TwentyThousandMutations) { mutate(1, 20000); }
 
 class LongOnnxHostile : public testing::TestWithParam<std::uint32_t> {};
 TEST_P(LongOnnxHostile, Mutations) { mutate(GetParam(), 500000); }
-INSTANTIATE_TEST_SUITE_P(Seed, LongOnnxHostile, testing::Range(2u, 10u));
+INSTANTIATE_TEST_SUITE_P(LongSeed, LongOnnxHostile, testing::Range(2u, 10u));
 
 }  // namespace
 }  // namespace aeshna

@@ -159,7 +159,7 @@ TEST_P(LongOnnxLightDevice, GivesWhatTheModelShould) {
   EXPECT_EQ(o.verdict, Verdict::Pass) << o.reason;
 }
 
-INSTANTIATE_TEST_SUITE_P(Model, LongOnnxLightDevice, testing::ValuesIn(onnx_suite("light")),
+INSTANTIATE_TEST_SUITE_P(LongModel, LongOnnxLightDevice, testing::ValuesIn(onnx_suite("light")),
                          [](const auto& info) { return info.param.name; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LongOnnxLightDevice);
 
