@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "io/elementary.h"
 #include "io/nnef/operation.h"
 
 namespace aeshna::nnef {
@@ -57,53 +58,9 @@ Results tan_op(Call& c) {
   return {sin(x) / cos(x)};
 }
 /// With e = exp(x) - 1: (e + e / (e + 1)) / 2, exact near 0; beyond 80 it is exp(x) / 2 in two factors, since e overflows first.
-Results sinh_op(Call& c) {
-  const Value x = c.tensor("x"), size = abs(x), e = expm1(minimum(size, 80.0));
-  const Value half = exp(mul(size, 0.5));
-  return {mul(sign(x), select(less(size, 80.0), mul(e + e / add(e, 1.0), 0.5), mul(mul(half, 0.5), half)))};
-}
-Results cosh_op(Call& c) {
-  const Value half = exp(mul(abs(c.tensor("x")), 0.5)), small = recip(half);
-  return {mul(half, 0.5) * half + mul(small, 0.5) * small};
-}
-/// log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), exact near 0; far out log |x| + log 2.
-Results asinh_op(Call& c) {
-  const Value x = c.tensor("x"), size = abs(x), near = minimum(size, 1e9), squared = mul(near, near);
-  const Value small = log1p(near + squared / add(sqrt(add(squared, 1.0)), 1.0));
-  return {mul(sign(x), select(less(size, 1e9), small, add(log(size), std::numbers::ln2)))};
-}
-/// 2 log(sqrt((x + 1) / 2) + sqrt((x - 1) / 2)) (W. Kahan, "Branch cuts for complex elementary functions").
-Results acosh_op(Call& c) {
-  const Value half = mul(c.tensor("x"), 0.5);
-  return {mul(log(sqrt(add(half, 0.5)) + sqrt(sub(half, 0.5))), 2.0)};
-}
-Results atanh_op(Call& c) {
-  const Value x = c.tensor("x");
-  return {mul(log1p(mul(x, 2.0) / sub(1.0, x)), 0.5)};
-}
-
-/// Reduced by pi / 2 and pi / 4 to [0, tan(pi / 8)], where a polynomial of degree 9 has f32's precision (Cephes, atanf).
-Value arctan(Value x) {
-  const Value a = minimum(abs(x), 1e30);
-  const Value far = greater(a, 2.414213562373095), middle = greater(a, 0.4142135623730950);
-  const Value reduced = select(far, neg(recip(maximum(a, 1.0))), select(middle, sub(a, 1.0) / add(a, 1.0), a));
-  const Value base = select(far, std::numbers::pi / 2, select(middle, std::numbers::pi / 4, mul(a, 0.0)));
-  const Value z = mul(reduced, reduced);
-  const Value p =
-      sub(mul(add(mul(sub(mul(z, 8.05374449538e-2), 1.38776856032e-1), z), 1.99777106478e-1), z), 3.33329491539e-1);
-  return mul(sign(x), base + (mul(mul(p, z), reduced) + reduced));
-}
-Results atan_op(Call& c) { return {arctan(c.tensor("x"))}; }
-/// atan(x / sqrt(1 - x^2)); the root makes it NaN outside [-1, 1].
-Results asin_op(Call& c) {
-  const Value x = c.tensor("x"), root = sqrt(mul(sub(1.0, x), add(x, 1.0)));
-  return {arctan(x / maximum(root, 1e-30)) + mul(root, 0.0)};
-}
-/// 2 atan(sqrt((1 - x) / (1 + x))) on [0, 1], pi minus that of -x below; exact near 1 and -1.
-Results acos_op(Call& c) {
-  const Value x = c.tensor("x"), size = abs(x);
-  const Value half = arctan(sqrt(sub(1.0, size) / add(size, 1.0)));
-  return {select(less(x, 0.0), sub(std::numbers::pi, mul(half, 2.0)), mul(half, 2.0))};
+template <Value (*F)(Value)>
+Results elementary(Call& c) {
+  return {F(c.tensor("x"))};
 }
 
 // ---- activations
@@ -210,15 +167,15 @@ std::span<const Operation> pointwise_operations() {
       {"sin", kUnary, unary<sin>},
       {"cos", kUnary, unary<cos>},
       {"tan", kUnary, tan_op},
-      {"sinh", kUnary, sinh_op},
-      {"cosh", kUnary, cosh_op},
+      {"sinh", kUnary, elementary<sinh_of>},
+      {"cosh", kUnary, elementary<cosh_of>},
       {"tanh", kUnary, unary<tanh>},
-      {"asin", kUnary, asin_op},
-      {"acos", kUnary, acos_op},
-      {"atan", kUnary, atan_op},
-      {"asinh", kUnary, asinh_op},
-      {"acosh", kUnary, acosh_op},
-      {"atanh", kUnary, atanh_op},
+      {"asin", kUnary, elementary<asin_of>},
+      {"acos", kUnary, elementary<acos_of>},
+      {"atan", kUnary, elementary<atan_of>},
+      {"asinh", kUnary, elementary<asinh_of>},
+      {"acosh", kUnary, elementary<acosh_of>},
+      {"atanh", kUnary, elementary<atanh_of>},
       {"abs", kUnary, unary<abs>},
       {"sign", kUnary, unary<sign>},
       {"floor", kUnary, unary<floor>},

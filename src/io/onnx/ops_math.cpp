@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/format.h"
+#include "io/elementary.h"
 #include "io/onnx/translate.h"
 
 namespace aeshna::onnx {
@@ -198,58 +199,9 @@ Values gelu(Context& c) {
 // ---- trigonometry, from what the vocabulary has
 
 Values tangent(Context& c) { return {sin(c.in(0)) / cos(c.in(0))}; }
-Values sinh_of(Context& c) {  // without cancellation near 0: (e + e / (e + 1)) / 2 with e = expm1 |x|
-  const Value x = c.in(0);
-  const Value e = expm1(abs(x));
-  return {mul(sign(x), mul(e + e / add(e, 1), 0.5))};
-}
-Values cosh_of(Context& c) {
-  const Value e = exp(abs(c.in(0)));
-  return {mul(e + recip(e), 0.5)};
-}
-Values asinh_of(Context& c) {  // sign(x) log1p(|x| + x^2 / (1 + sqrt(1 + x^2)))
-  const Value x = c.in(0);
-  const Value a = abs(x), square = mul(x, x);
-  return {mul(sign(x), log1p(a + square / add(sqrt(add(square, 1)), 1)))};
-}
-Values acosh_of(Context& c) {
-  const Value t = sub(c.in(0), 1);
-  return {log1p(t + sqrt(add(mul(t, 2), mul(t, t))))};
-}
-Values atanh_of(Context& c) {
-  const Value x = c.in(0);
-  const Value a = abs(x);  // for x near -1 the argument of log1p would lose its digits
-  return {mul(sign(x), mul(log1p(mul(a, 2) / sub(1, a)), 0.5))};
-}
-
-/// atan of any x: Cephes' atanf (polynomial of degree 9 on [0, tan(pi / 8)], reduced by pi / 4 and pi / 2); 2 ULP.
-Value arctan(Value x) {
-  const Value a = abs(x);
-  const Value far = greater(a, 2.414213562373095), middle = greater(a, 0.4142135623730950);
-  const Value reduced = select(far, neg(recip(maximum(a, 1))), select(middle, sub(a, 1) / add(a, 1), a));
-  const Value base = select(far, std::numbers::pi / 2, select(middle, std::numbers::pi / 4, mul(a, 0)));
-  const Value z = mul(reduced, reduced);
-  const Value p =
-      sub(mul(add(mul(sub(mul(z, 8.05374449538e-2), 1.38776856032e-1), z), 1.99777106478e-1), z), 3.33329491539e-1);
-  return mul(sign(x), base + (mul(mul(p, z), reduced) + reduced));
-}
-Values atan_of(Context& c) {
-  const Value x = c.in(0);
-  return {arctan(select(is_finite(x), x, mul(sign(x), 1e30)))};
-}
-/// asin x = atan(x / sqrt((1 - x) (1 + x))), and 1 / 0 is what it should be.
-Value arcsin(Value x) {
-  const Value root = sqrt(mul(sub(1, x), add(x, 1)));
-  return arctan(x / maximum(root, 1e-30)) + mul(root, 0);  // NaN outside [-1, 1]
-}
-Values asin_of(Context& c) { return {arcsin(c.in(0))}; }
-/// acos x = 2 atan(sqrt((1 - x) / (1 + x))), exact near 1 too.
-Values acos_of(Context& c) {
-  const Value x = c.in(0);
-  const Value p = add(x, 1);
-  const Value q = sqrt(sub(1, x) / maximum(p, 1e-30));
-  return {mul(arctan(minimum(q, 1e30)), 2) + mul(q, 0) * select(is_finite(q), 1, 0) +
-          select(less(p, 0), std::nan(""), mul(p, 0))};
+template <Value (*F)(Value)>
+Values elementary(Context& c) {
+  return {F(c.in(0))};
 }
 
 Values clip(Context& c) {
@@ -348,20 +300,20 @@ Values is_inf(Context& c) {
 std::span<const Op> math_ops() {
   static constexpr std::array table = {
       Op{"Abs", unary_any<abs>},
-      Op{"Acos", acos_of, 7},
-      Op{"Acosh", acosh_of, 9},
+      Op{"Acos", elementary<acos_of>, 7},
+      Op{"Acosh", elementary<acosh_of>, 9},
       Op{"Add", binary<add>},
-      Op{"Asin", asin_of, 7},
-      Op{"Asinh", asinh_of, 9},
-      Op{"Atan", atan_of, 7},
-      Op{"Atanh", atanh_of, 9},
+      Op{"Asin", elementary<asin_of>, 7},
+      Op{"Asinh", elementary<asinh_of>, 9},
+      Op{"Atan", elementary<atan_of>, 7},
+      Op{"Atanh", elementary<atanh_of>, 9},
       Op{"Cast", cast_op, 6},
       Op{"CastLike", cast_like, 15},
       Op{"Ceil", rounding<ceil>},
       Op{"Celu", celu, 12},
       Op{"Clip", clip},
       Op{"Cos", unary<cos>, 7},
-      Op{"Cosh", cosh_of, 9},
+      Op{"Cosh", elementary<cosh_of>, 9},
       Op{"Div", binary<div>},
       Op{"Dropout", dropout_op, 1, false},
       Op{"Elu", elu},
@@ -393,7 +345,7 @@ std::span<const Op> math_ops() {
       Op{"Sigmoid", unary<sigmoid>},
       Op{"Sign", unary_any<sign>, 9},
       Op{"Sin", unary<sin>, 7},
-      Op{"Sinh", sinh_of, 9},
+      Op{"Sinh", elementary<sinh_of>, 9},
       Op{"Softplus", unary<softplus>},
       Op{"Softsign", softsign},
       Op{"Sqrt", unary<sqrt>},
