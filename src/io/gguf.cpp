@@ -204,21 +204,14 @@ GgufEntry read_entry(GgufHeader& in, std::uint64_t alignment, std::vector<std::s
 
 }  // namespace
 
-GgufFile::GgufFile(std::vector<std::byte> bytes, std::string name) : name_(std::move(name)), memory_(std::move(bytes)) {
-  GgufHeader header(memory_, name_);
+GgufFile::GgufFile(std::vector<std::byte> bytes, std::string name) : source_(std::move(bytes), std::move(name)) {
+  GgufHeader header(source_.memory(), source_.name());
   parse(header);
 }
 
-GgufFile::GgufFile(const std::filesystem::path& path) : name_(path.string()), path_(path) {
-  std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(path, error);
-  if (error) {
-    const bool absent = error == std::errc::no_such_file_or_directory;
-    fail(absent ? ErrorCode::NotFound : ErrorCode::Io, "cannot read {}: {}", name_, error.message());
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::Io, "cannot open {}", name_);
-  GgufHeader header(in, size, name_);
+GgufFile::GgufFile(const std::filesystem::path& path) : source_(path) {
+  std::ifstream in = source_.open();
+  GgufHeader header(in, source_.size(), source_.name());
   parse(header);
 }
 
@@ -228,14 +221,14 @@ void GgufFile::parse(GgufHeader& in) {
   version_ = in.u32("version");
   if (version_ != 2 && version_ != 3) {
     const bool swapped = std::byteswap(version_) <= 3;
-    fail(ErrorCode::Unsupported, "{}: GGUF version {}{}; 2 and 3 are read", name_,
+    fail(ErrorCode::Unsupported, "{}: GGUF version {}{}; 2 and 3 are read", name(),
          swapped ? std::byteswap(version_) : version_, swapped ? " in big-endian byte order" : "");
   }
   // The least that one takes: a tensor has name, rank, type and offset; a value has key, type and one byte.
   const std::uint64_t tensors = in.count(25, "number of tensors"), values = in.count(14, "number of metadata values");
   for (std::uint64_t i = 0; i < values; ++i) {
     std::string key = in.key("key of the metadata");
-    GgufValue value = read_value(in, key, name_);
+    GgufValue value = read_value(in, key, name());
     if (!keys_.emplace(key, metadata_.size()).second) in.corrupt(formatted("metadata '{}' is there twice", key));
     metadata_.emplace_back(std::move(key), std::move(value));
   }
@@ -257,7 +250,7 @@ void GgufFile::parse(GgufHeader& in) {
     constexpr std::size_t most = 8;
     for (std::size_t i = 0; i < std::min(unsupported.size(), most); ++i) list += (i == 0 ? "" : ", ") + unsupported[i];
     if (unsupported.size() > most) list += formatted(" and {} more", unsupported.size() - most);
-    fail(ErrorCode::Unsupported, "{}: tensors of types that Aeshna does not have: {}", name_, list);
+    fail(ErrorCode::Unsupported, "{}: tensors of types that Aeshna does not have: {}", name(), list);
   }
   // A file without tensors may end where its table does.
   data_begin_ = entries_.empty() ? std::min(align_up(in.position(), alignment_), file_bytes_)
@@ -267,7 +260,7 @@ void GgufFile::parse(GgufHeader& in) {
 
 void GgufFile::check_layout() {
   const auto corrupt = [&](std::string_view message) {
-    fail(ErrorCode::CorruptFile, "{}: not a valid GGUF file: {}", name_, message);
+    fail(ErrorCode::CorruptFile, "{}: not a valid GGUF file: {}", name(), message);
   };
   if (data_begin_ > file_bytes_) corrupt(formatted("the data would start at {} of {} bytes", data_begin_, file_bytes_));
   const std::uint64_t available = file_bytes_ - data_begin_;
@@ -309,14 +302,14 @@ namespace {
 std::optional<std::string> GgufFile::text(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (value->array || value->type != GgufType::string) wrong_type(name_, key, *value, "a string");
+  if (value->array || value->type != GgufType::string) wrong_type(name(), key, *value, "a string");
   return value->strings[0];
 }
 
 std::optional<std::int64_t> GgufFile::integer(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (value->array || !value->is_integer() || !value->integer_at(0)) wrong_type(name_, key, *value, "an integer");
+  if (value->array || !value->is_integer() || !value->integer_at(0)) wrong_type(name(), key, *value, "an integer");
   return value->integer_at(0);
 }
 
@@ -324,43 +317,31 @@ std::optional<double> GgufFile::number(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (value->array || value->type == GgufType::string || value->type == GgufType::boolean)
-    wrong_type(name_, key, *value, "a number");
+    wrong_type(name(), key, *value, "a number");
   return value->at(0);
 }
 
 std::optional<bool> GgufFile::flag(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (value->array || value->type != GgufType::boolean) wrong_type(name_, key, *value, "a boolean");
+  if (value->array || value->type != GgufType::boolean) wrong_type(name(), key, *value, "a boolean");
   return value->at(0) != 0;
 }
 
 const std::vector<std::string>* GgufFile::texts(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr) return nullptr;
-  if (!value->array || value->type != GgufType::string) wrong_type(name_, key, *value, "an array of strings");
+  if (!value->array || value->type != GgufType::string) wrong_type(name(), key, *value, "an array of strings");
   return &value->strings;
 }
 
 std::vector<std::byte> GgufFile::read(const GgufEntry& entry) const {
-  std::vector<std::byte> bytes(entry.bytes);
-  if (bytes.empty()) return bytes;
-  if (path_.empty()) {
-    ByteReader reader(memory_, name_);
-    reader.seek(data_begin_ + entry.offset, entry.name);
-    std::ranges::copy(reader.take(bytes.size(), entry.name), bytes.begin());
-    return bytes;
-  }
-  std::ifstream in(path_, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(data_begin_ + entry.offset));
-  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!in) fail(ErrorCode::Io, "{}: cannot read the {} bytes of tensor '{}'", name_, bytes.size(), entry.name);
-  return bytes;
+  return source_.read(data_begin_ + entry.offset, entry.bytes, formatted("tensor '{}'", entry.name));
 }
 
 Literal GgufFile::literal(std::string_view tensor) const {
   const GgufEntry* entry = find_tensor(tensor);
-  if (entry == nullptr) fail(ErrorCode::NotFound, "{} has no tensor '{}'", name_, tensor);
+  if (entry == nullptr) fail(ErrorCode::NotFound, "{} has no tensor '{}'", name(), tensor);
   return Literal(entry->type, read(*entry));
 }
 

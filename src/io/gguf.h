@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "aeshna/attrs.h"
+#include "base/byte_source.h"
 
 namespace aeshna {
 
@@ -66,7 +67,7 @@ class GgufFile {
   /// The same checks on bytes in memory; `name` stands for the path in messages.
   GgufFile(std::vector<std::byte> bytes, std::string name);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return source_.name(); }
   std::uint32_t version() const { return version_; }
   std::uint64_t alignment() const { return alignment_; }
   /// In the order of the file, and so are tensors().
@@ -89,9 +90,7 @@ class GgufFile {
  private:
   void parse(class GgufHeader& header);
   void check_layout();
-  std::string name_;
-  std::filesystem::path path_;     ///< empty: in memory
-  std::vector<std::byte> memory_;  ///< the whole file, in memory only
+  ByteSource source_;
   std::uint32_t version_ = 3;
   std::uint64_t alignment_ = 32, data_begin_ = 0, file_bytes_ = 0;
   GgufMetadata metadata_;

@@ -172,54 +172,41 @@ SafetensorsEntry parse_tensor(const std::string& name, const Json& tensor, const
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(std::vector<std::byte> bytes, std::string name)
-    : name_(std::move(name)), memory_(std::move(bytes)) {
-  parse(memory_, memory_.size());
+    : source_(std::move(bytes), std::move(name)) {
+  parse(source_.memory());
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : name_(path.string()), path_(path) {
-  std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(path, error);
-  if (error) {
-    const bool absent = error == std::errc::no_such_file_or_directory;
-    fail(absent ? ErrorCode::NotFound : ErrorCode::Io, "cannot read {}: {}", name_, error.message());
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::Io, "cannot open {}", name_);
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : source_(path) {
   // The length first, then no more than the header: the tensors stay on disk.
-  const auto read_prefix = [&](std::uint64_t count) {
-    std::vector<std::byte> prefix(count);
-    in.seekg(0);
-    in.read(reinterpret_cast<char*>(prefix.data()), static_cast<std::streamsize>(count));
-    if (!in) fail(ErrorCode::Io, "cannot read {} bytes of {}", count, name_);
-    return prefix;
-  };
-  std::vector<std::byte> prefix = read_prefix(std::min<std::uint64_t>(size, 8));
+  const std::uint64_t size = source_.size();
+  std::vector<std::byte> prefix = source_.read(0, std::min<std::uint64_t>(size, 8), "the header's length");
   if (prefix.size() == 8) {
-    const std::uint64_t length = ByteReader(prefix, name_).u64("header length");
-    if (length <= std::min(kMaxHeader, size - 8)) prefix = read_prefix(8 + length);
+    const std::uint64_t length = ByteReader(prefix, name()).u64("header length");
+    if (length <= std::min(kMaxHeader, size - 8)) prefix = source_.read(0, 8 + length, "the header");
   }
-  parse(prefix, size);
+  parse(prefix);
 }
 
-void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t file_bytes) {
-  ByteReader reader(prefix, name_);
+void SafetensorsFile::parse(std::span<const std::byte> prefix) {
+  const std::uint64_t file_bytes = source_.size();
+  ByteReader reader(prefix, name());
   const std::uint64_t length = reader.u64("header length");
   if (length > kMaxHeader)
-    corrupt(name_, formatted("header length {} is above the bound of {} bytes", length, kMaxHeader));
-  if (length > file_bytes - 8) corrupt(name_, formatted("header length {} in a file of {} bytes", length, file_bytes));
+    corrupt(name(), formatted("header length {} is above the bound of {} bytes", length, kMaxHeader));
+  if (length > file_bytes - 8) corrupt(name(), formatted("header length {} in a file of {} bytes", length, file_bytes));
   const std::string_view text = reader.text(length, "header");
-  if (text.empty() || text[0] != '{') corrupt(name_, "header does not start with '{'");
-  const Json header = parse_header(text, name_);
+  if (text.empty() || text[0] != '{') corrupt(name(), "header does not start with '{'");
+  const Json header = parse_header(text, name());
   data_begin_ = 8 + length;
 
   for (const auto& item : header.items()) {
     if (item.key() != kMetadata) {
-      entries_.push_back(parse_tensor(item.key(), item.value(), name_));
+      entries_.push_back(parse_tensor(item.key(), item.value(), name()));
       continue;
     }
-    if (!item.value().is_object()) corrupt(name_, "__metadata__ is no JSON object");
+    if (!item.value().is_object()) corrupt(name(), "__metadata__ is no JSON object");
     for (const auto& pair : item.value().items()) {
-      if (!pair.value().is_string()) corrupt(name_, formatted("metadata '{}' is no string", pair.key()));
+      if (!pair.value().is_string()) corrupt(name(), formatted("metadata '{}' is no string", pair.key()));
       metadata_[pair.key()] = pair.value().get<std::string>();
     }
   }
@@ -230,13 +217,13 @@ void SafetensorsFile::parse(std::span<const std::byte> prefix, std::uint64_t fil
   std::uint64_t position = 0;
   for (const SafetensorsEntry& entry : entries_) {
     if (entry.begin != position) {
-      corrupt(name_, formatted("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin, position,
-                               entry.begin < position ? "tensors overlap" : "a hole in the data"));
+      corrupt(name(), formatted("tensor '{}' starts at {} where {} was expected: {}", entry.name, entry.begin, position,
+                                entry.begin < position ? "tensors overlap" : "a hole in the data"));
     }
     position = entry.end;
   }
   if (position != file_bytes - data_begin_) {
-    corrupt(name_, formatted("tensors take {} bytes, the file holds {}", position, file_bytes - data_begin_));
+    corrupt(name(), formatted("tensors take {} bytes, the file holds {}", position, file_bytes - data_begin_));
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) index_[entries_[i].name] = i;
 }
@@ -247,24 +234,12 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
 }
 
 std::vector<std::byte> SafetensorsFile::read(const SafetensorsEntry& entry) const {
-  std::vector<std::byte> bytes(entry.end - entry.begin);
-  if (bytes.empty()) return bytes;
-  if (path_.empty()) {
-    ByteReader reader(memory_, name_);
-    reader.seek(data_begin_ + entry.begin, entry.name);
-    std::ranges::copy(reader.take(bytes.size(), entry.name), bytes.begin());
-    return bytes;
-  }
-  std::ifstream in(path_, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(data_begin_ + entry.begin));
-  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (!in) fail(ErrorCode::Io, "{}: cannot read the {} bytes of tensor '{}'", name_, bytes.size(), entry.name);
-  return bytes;
+  return source_.read(data_begin_ + entry.begin, entry.end - entry.begin, formatted("tensor '{}'", entry.name));
 }
 
 Literal SafetensorsFile::literal(std::string_view tensor) const {
   const SafetensorsEntry* entry = find(tensor);
-  if (entry == nullptr) fail(ErrorCode::NotFound, "{} has no tensor '{}'", name_, tensor);
+  if (entry == nullptr) fail(ErrorCode::NotFound, "{} has no tensor '{}'", name(), tensor);
   return Literal(entry->type, read(*entry));
 }
 

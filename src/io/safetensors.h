@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "aeshna/attrs.h"
+#include "base/byte_source.h"
 
 namespace aeshna {
 
@@ -38,17 +39,15 @@ class SafetensorsFile {
   /// Null when absent.
   const SafetensorsEntry* find(std::string_view name) const;
   const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return source_.name(); }
 
   /// A tensor's bytes as they are in the file.
   std::vector<std::byte> read(const SafetensorsEntry& entry) const;
   Literal literal(std::string_view tensor) const;
 
  private:
-  void parse(std::span<const std::byte> prefix, std::uint64_t file_bytes);
-  std::string name_;
-  std::filesystem::path path_;     ///< empty: in memory
-  std::vector<std::byte> memory_;  ///< the whole file, in memory only
+  void parse(std::span<const std::byte> prefix);
+  ByteSource source_;
   std::uint64_t data_begin_ = 0;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::size_t, std::less<>> index_;
