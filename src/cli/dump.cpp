@@ -1,10 +1,10 @@
 // aeshna dump: what the compiler makes of a graph, after any of its stages.
 #include <cstdio>
 
-#include "base/byte_reader.h"
 #include "base/fail.h"
 #include "cli/classifier.h"
 #include "cli/command.h"
+#include "cli/read_graph.h"
 #include "cli/text.h"
 #include "compile/pipeline.h"
 #include "gpu/device.h"
@@ -33,12 +33,7 @@ void load_graph(const DumpArguments& arguments, Graph& graph) {
     build_classifier(graph, {}, arguments.batch, arguments.train);
     return;
   }
-  const std::vector<std::byte> bytes = read_file(arguments.graph, 1ull << 30);
-  try {
-    parse_graph({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, graph);
-  } catch (Error& error) {
-    throw error.context(arguments.graph);
-  }
+  read_graph(arguments.graph, graph);
 }
 
 int dump(const DumpArguments& arguments, const Globals& globals) {

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/model_options.h"
+#include "cli/read_graph.h"
 #include "cli/text.h"
 #include "io/gguf.h"
 #include "io/safetensors.h"
@@ -21,7 +22,6 @@ namespace aeshna::cli {
 namespace {
 
 constexpr std::string_view kGraphHeader = "aeshna graph ";
-constexpr std::uint64_t kMaxGraphBytes = 1ull << 30;
 
 /// The first bytes of a file (fewer if it is shorter).
 std::string read_start(const std::filesystem::path& path) {
@@ -90,13 +90,8 @@ std::string describe_gguf(const std::filesystem::path& path) {
 }
 
 std::string describe_graph(const std::filesystem::path& path) {
-  const std::vector<std::byte> bytes = read_file(path, kMaxGraphBytes);
   Graph graph;
-  try {
-    parse_graph({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, graph);
-  } catch (Error& error) {
-    throw error.context(path.string());
-  }
+  read_graph(path, graph);
   std::vector<std::vector<std::string>> leaves = {{"kind", "name", "type"}};
   std::map<std::string, std::int64_t> ops;
   for (const Node& node : graph.nodes()) {

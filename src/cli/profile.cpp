@@ -9,6 +9,7 @@
 #include "bench/workload_values.h"
 #include "cli/command.h"
 #include "cli/profile_report.h"
+#include "cli/read_graph.h"
 #include "cli/text.h"
 #include "gpu/device.h"
 #include "ir/leaf.h"
@@ -41,20 +42,6 @@ void set_any_inputs(Session& session) {
   for (const Node& node : session.graph().nodes()) {
     if (is_input(node)) session.set(node.name, any_values(node.results[0]));
   }
-}
-
-void read_graph(const std::string& path, Graph& graph) {
-  const std::vector<std::byte> bytes = read_file(path, 1ull << 30);
-  try {
-    parse_graph({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, graph);
-  } catch (Error& error) {
-    throw error.context(path);
-  }
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  const std::span<const std::byte> parts[] = {std::as_bytes(std::span(text))};
-  write_file_atomic(path, parts);
 }
 
 /// The workload's graph, or that of a file (then null).
@@ -107,8 +94,8 @@ int profile_command(const ProfileArguments& arguments, const Globals& globals) {
 
   ProfileSubject subject{arguments.graph, arguments.phase, arguments.contract, device.info().name};
   if (workload) subject.name = workload->title + (workload->small ? " (small)" : "");
-  if (!arguments.json.empty()) write_text(arguments.json, profile_json(result, subject));
-  if (!arguments.trace.empty()) write_text(arguments.trace, profile_trace(result, subject));
+  if (!arguments.json.empty()) write_file_atomic(arguments.json, profile_json(result, subject));
+  if (!arguments.trace.empty()) write_file_atomic(arguments.trace, profile_trace(result, subject));
   std::fputs(profile_text(result, subject, arguments.top).c_str(), stdout);
   return 0;
 }

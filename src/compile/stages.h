@@ -16,7 +16,7 @@ std::shared_ptr<Graph> eliminate_dead(const Graph& graph);
 std::shared_ptr<Graph> merge_common(const Graph& graph);
 /// Nodes whose inputs are all constants are evaluated once, in double, if they have at most 64 Ki elements. (fold.cpp)
 std::shared_ptr<Graph> fold_constants(const Graph& graph);
-/// Greedy fixed point of the rules in rules.cpp, with dce, cse and fold between rounds. (rewrite.cpp)
+/// Greedy fixed point of the rules in rules.cpp; dce, cse and fold happen in the same walks (node_steps.h). (rewrite.cpp)
 std::shared_ptr<Graph> rewrite(const Graph& graph, bool differentiable_only);
 /// Composites become their expansion, recursively. (expand.cpp)
 std::shared_ptr<Graph> expand_composites(const Graph& graph);
