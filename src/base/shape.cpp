@@ -76,7 +76,8 @@ std::array<std::int64_t, Shape::kMaxRank> dense_strides(const Shape& shape) {
   for (int i = shape.rank() - 1; i >= 0; --i) {
     strides[static_cast<std::size_t>(i)] = stride;
     // An empty tensor has no element to reach, so its strides need not count the empty axis.
-    stride = checked_mul(stride, std::max<std::int64_t>(shape[i], 1), "strides of shape " + shape.to_string());
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape[i], 1), &stride))
+      fail(ErrorCode::LimitExceeded, "strides of shape {} do not fit 64 bits", shape.to_string());
   }
   return strides;
 }

@@ -157,17 +157,18 @@ void add_environment(Page& page, const Section& section) {
 
 void add_section(Page& page, const Section& section) {
   page.heading(2, section_title(section));
-  std::size_t processes = 0, samples = 0;
+  std::size_t fewest = SIZE_MAX, most = 0;  // processes: a series that was broken off has fewer
   for (const auto& [id, cell] : section.cells) {
     if (!cell.ours) continue;
-    processes = std::max(processes, cell.ours->medians_ms.size());
-    samples = std::max(samples, cell.ours->samples_ms.size());
+    fewest = std::min(fewest, cell.ours->medians_ms.size());
+    most = std::max(most, cell.ours->medians_ms.size());
   }
+  const std::string processes = fewest < most ? formatted("{} to {} processes", fewest, most)
+                                              : formatted("{} process{}", most, most == 1 ? "" : "es");
   page.paragraph(
-      formatted("Times are medians over the medians of {} process{}, {} samples in all; quartiles are over all "
-                "samples. The ratio is the "
+      formatted("Times are medians over the medians of {}; quartiles are over all samples. The ratio is the "
                 "time of Aeshna over that of the fastest valid mode of PyTorch; bold where Aeshna is faster.",
-                processes, processes == 1 ? "" : "es", samples));
+                processes));
   for (std::size_t contract = 0; contract < kContracts.size(); ++contract) {
     const Cells cells = cells_of(section, contract);
     if (cells.empty()) continue;

@@ -6,6 +6,7 @@
 // between clusters and when build_kernel can express the merged cluster; nothing else decides, so that what is fused is by
 // construction what the code generator can print.
 #include <algorithm>
+#include <numeric>
 #include <queue>
 
 #include "base/fail.h"
@@ -34,6 +35,8 @@ class Fuser {
     while (!initial_clusters()) {
     }
     if (fusion_) {
+      reach_.resize(graph_.nodes().size());
+      std::iota(reach_.begin(), reach_.end(), 0);
       join_producers();
       join_siblings();
     }
@@ -46,6 +49,9 @@ class Fuser {
   bool fusion_;
   FusionState state_;
   std::vector<bool> forced_;  // movement nodes that must be in memory
+  std::vector<NodeId>
+      reach_;  // of each node: the last one of all clusters that begin before it, or itself if they end before it
+  std::vector<bool> seen_;  // of path_around
 
   bool is_compute(const Node& n) const {
     return n.op->kind == OpKind::Pointwise || n.op->kind == OpKind::Reduce || n.op->kind == OpKind::Product ||
@@ -219,32 +225,28 @@ class Fuser {
   }
 
   /// A path from `from` to `to` that leaves both: merging them would make a cycle.
-  bool path_around(int from, int to) const {
-    std::vector<int> stack = consumers(from);
-    std::erase(stack, to);
-    if (stack.empty()) return false;
+  bool path_around(int from, int to) {
     // Nodes are in topological order: what begins behind the end of `to`, and of every cluster that begins before that end and so
     // may lead there, does not lead there. (A path of clusters may go back in the order: each holds nodes from far apart.)
     NodeId last = state_.clusters[static_cast<std::size_t>(to)].back();
-    for (bool grown = true; grown;) {
-      grown = false;
-      for (const auto& nodes : state_.clusters) {
-        if (nodes.empty() || nodes.front() >= last || nodes.back() <= last) continue;
-        last = nodes.back();
-        grown = true;
-      }
-    }
-    const auto before = [&](int c) { return state_.clusters[static_cast<std::size_t>(c)].front() < last; };
-    std::erase_if(stack, [&](int c) { return !before(c); });
-    std::vector<bool> seen(state_.clusters.size(), false);
+    while (reach_[last] > last) last = reach_[last];
+    seen_.assign(state_.clusters.size(), false);
+    seen_[static_cast<std::size_t>(from)] = true;
+    std::vector<int> stack{from};
     while (!stack.empty()) {
       const int c = stack.back();
       stack.pop_back();
-      if (seen[static_cast<std::size_t>(c)]) continue;
-      seen[static_cast<std::size_t>(c)] = true;
-      for (const int next : consumers(c)) {
-        if (next == to) return true;
-        if (!seen[static_cast<std::size_t>(next)] && before(next)) stack.push_back(next);
+      for (const NodeId n : state_.clusters[static_cast<std::size_t>(c)]) {
+        for (const NodeId user : state_.readers[n]) {
+          const int next = state_.cluster_of[user];
+          if (next == FusionState::kNone || seen_[static_cast<std::size_t>(next)]) continue;
+          if (next == to) {
+            if (c != from) return true;
+            continue;
+          }
+          seen_[static_cast<std::size_t>(next)] = true;
+          if (state_.clusters[static_cast<std::size_t>(next)].front() < last) stack.push_back(next);
+        }
       }
     }
     return false;
@@ -271,7 +273,11 @@ class Fuser {
     for (const NodeId n : old_b) state_.cluster_of[n] = a;
     BuildFailure failure;
     const auto kernel = build_kernel(state_, a, failure);
-    if (kernel && has_room(*kernel) && is_parallel(*kernel) && !blocks_update_in_place(*kernel) && can_be_split(*kernel)) return true;
+    if (kernel && has_room(*kernel) && is_parallel(*kernel) && !blocks_update_in_place(*kernel) &&
+        can_be_split(*kernel)) {
+      for (NodeId n = nodes_a.front() + 1; n < nodes_a.back(); ++n) reach_[n] = std::max(reach_[n], nodes_a.back());
+      return true;
+    }
     for (const NodeId n : old_b) state_.cluster_of[n] = b;
     state_.clusters[static_cast<std::size_t>(a)] = old_a;
     state_.clusters[static_cast<std::size_t>(b)] = old_b;

@@ -270,6 +270,18 @@ float ae_two_product_error(float a, float b, float p) {
   error = error + a_low * b_low;
   return error;
 }
+//@ ae_div
+// To nearest wherever operands, quotient and product stay between 1e-28 and 1e30, so that what is rounded afterwards (a
+// quantized value, an index) is the same on every device; elsewhere the device's own division (2.5 ulp).
+float ae_div(float a, float b) {
+  float q = a / b;
+  precise float p = q * b;
+  precise float rest = (a - p) - ae_two_product_error(q, b, p);
+  precise float better = q + rest / b;
+  float smallest = min(min(abs(p), abs(q)), abs(b));
+  float largest = max(max(abs(p), abs(q)), abs(b));
+  return smallest > 1e-28 && largest < 1e30 ? better : q;
+}
 //@ ae_pow
 // 4 ulp. IEEE 754 special cases: pow(x, 0) = 1 and pow(1, y) = 1 even for NaN, a negative base needs an integer
 // exponent.

@@ -176,6 +176,36 @@ TEST(MathGpuBinary, Pow) {
   AESHNA_NEED_DEVICE();
   check_binary("pow", 4, -6, 6);
 }
+TEST(MathGpuBinary, Div) {
+  AESHNA_NEED_DEVICE();
+  check_binary("div", 2.5, -30, 30);
+}
+// What is rounded afterwards must not depend on the device: -2.5 / 0.0196078438 is -127.499992, where a division that is one
+// place off gives -127.5.
+TEST(MathGpuBinary, DivIsRoundedToNearest) {
+  AESHNA_NEED_DEVICE();
+  constexpr std::int64_t kCount = 1 << 18;
+  auto builder = FusedBuilder::pointwise({kCount});
+  const auto x = builder.input(), y = builder.input();
+  builder.output(builder.op("div", {x, y}));
+  builder.output(builder.op("recip", {y}));
+  KernelRunner runner(kernel_device());
+  OperandData data = random_data(builder.kernel, 1);
+  std::mt19937_64 engine(11);
+  const auto any = [&] {
+    const double m = 1 + static_cast<double>(engine() >> 11) * 0x1p-53;
+    return static_cast<double>(static_cast<float>(std::ldexp(m, static_cast<int>(engine() % 40) - 20))) *
+           (engine() % 2 ? 1 : -1);
+  };
+  for (std::size_t i = 0; i < kCount; ++i) data[0][i] = any(), data[1][i] = any();
+  data[0][0] = -2.5, data[1][0] = static_cast<double>(5.0F / 255);
+  const OperandData got = runner.run(lower_pointwise(builder.kernel, runner.caps()).back().spec, data);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_LE(ulp_error(got[2][i], data[0][i] / data[1][i]), 0.50001)
+        << data[0][i] << " / " << data[1][i] << " gave " << got[2][i];
+    ASSERT_LE(ulp_error(got[3][i], 1 / data[1][i]), 0.50001) << "1 / " << data[1][i] << " gave " << got[3][i];
+  }
+}
 TEST(MathGpuBinary, Fmod) {
   AESHNA_NEED_DEVICE();
   check_binary("fmod", 0, -30, 30);
