@@ -272,9 +272,11 @@ float ae_two_product_error(float a, float b, float p) {
 }
 //@ ae_div
 // To nearest wherever operands, quotient and product stay between 1e-28 and 1e30, so that what is rounded afterwards (a
-// quantized value, an index) is the same on every device; elsewhere the device's own division (2.5 ulp).
+// quantized value, an index) is the same on every device; elsewhere the device's own division (2.5 ulp, which Vulkan promises up to
+// b = 2^126 only: beyond it inf / b gave NaN).
 float ae_div(float a, float b) {
-  float q = a / b;
+  float scale = abs(b) > 8e37 ? 0.25 : 1.0;
+  float q = (a * scale) / (b * scale);
   precise float p = q * b;
   precise float rest = (a - p) - ae_two_product_error(q, b, p);
   precise float better = q + rest / b;
