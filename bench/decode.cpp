@@ -106,20 +106,33 @@ struct Lengths {
 
 Lengths lengths(bool small) { return small ? Lengths{128, 48, 16, 32} : Lengths{1024, 480, 64, 128}; }
 
-nlohmann::json generation(const LanguageModel& model, const Device& device, const Lengths& l, const std::string& type) {
-  Generator generator(model, {.context = l.context, .chunk = l.chunk, .device = device});
-  const auto greedy = host_sampler({});
+/// `batch` sequences at once, greedy or sampled.
+nlohmann::json generation(const LanguageModel& model, const Device& device, const Lengths& l, const std::string& type,
+                          std::int64_t batch, bool sampled) {
+  Generator generator(model, {.context = l.context, .chunk = l.chunk, .sequences = batch, .device = device});
   std::vector<double> prompt_ms, token_us;
   for (std::uint64_t i = 0; i < 7; ++i) {
-    const auto ids = random_ids(l.prompt, model.config().vocab, i);
-    const Generation g = generator.generate(ids, *greedy, {.max_tokens = l.answer});
+    std::vector<Request> requests;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      Request& r = requests.emplace_back(
+          Request{.prompt = random_ids(l.prompt, model.config().vocab, 100 * i + static_cast<std::uint64_t>(b))});
+      r.options.max_tokens = l.answer;
+      if (sampled) r.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = i};
+    }
+    const std::vector<Generation> g = generator.generate(requests);
     if (i < 2) continue;  // warm
-    prompt_ms.push_back(g.prompt_seconds * 1e3);
-    token_us.push_back(g.seconds * 1e6 / static_cast<double>(g.ids.size()));
+    // The last sequence whose prompt was read: from then on all of them run.
+    const Generation& last = g.back();
+    prompt_ms.push_back(last.prompt_seconds * 1e3);
+    token_us.push_back(last.seconds * 1e6 / static_cast<double>(last.ids.size() - 1));
   }
-  std::printf("%-6s generate        %9.1f us/token   prompt of %lld: %8.2f ms\n", type.c_str(), median(token_us),
-              static_cast<long long>(l.prompt), median(prompt_ms));
-  return {{"token_us", median(token_us)},
+  std::printf("%-6s generate x %lld %-8s  %9.1f us/token   %lld prompts of %lld: %8.2f ms\n", type.c_str(),
+              static_cast<long long>(batch), sampled ? "sampled" : "greedy", median(token_us),
+              static_cast<long long>(batch), static_cast<long long>(l.prompt), median(prompt_ms));
+  std::fflush(stdout);
+  return {{"batch", batch},
+          {"sampled", sampled},
+          {"token_us", median(token_us)},
           {"token_samples_us", token_us},
           {"prompt_ms", median(prompt_ms)},
           {"prompt_samples_ms", prompt_ms}};
@@ -227,7 +240,11 @@ int main(int argc, char** argv) try {
   for (const std::string& type : a.types) {
     const LanguageModel model = random_model(config, parse_dtype(type));
     nlohmann::json& result = results[type];
-    if (!device_only_plans(device)) result["generate"] = generation(model, device, l, type);
+    for (const std::int64_t batch : a.batches) {
+      for (const bool sampled : {false, true})
+        if (!device_only_plans(device))
+          result["generate"].push_back(generation(model, device, l, type, batch, sampled));
+    }
     for (const std::int64_t batch : a.batches) {
       result["steps"].push_back(step(model, device, l, type, batch, 1, l.prompt + l.answer / 2, plans));
       if (batch == 1)
