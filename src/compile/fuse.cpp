@@ -12,6 +12,7 @@
 #include "compile/kernel_builder.h"
 #include "compile/plan.h"
 #include "compile/stages.h"
+#include "ops/matmul_variants.h"
 
 namespace aeshna {
 namespace {
@@ -367,6 +368,34 @@ class Fuser {
     return leaves.size();
   }
 
+  /// A product with few rows or columns: it reads its long operand once, and a barrier takes about as long as that.
+  bool is_narrow(NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (node.op->kind != OpKind::Product) return false;
+    std::vector<TensorType> operands;
+    for (const ValueId input : node.inputs) operands.push_back(graph_.type(input));
+    const Contraction contraction = node.op->contraction(node, operands);
+    std::int64_t rows = 1, columns = 1;
+    for (std::size_t d = 0; d < contraction.roles.size(); ++d) {
+      const std::int64_t extent = node.results[0].shape[static_cast<int>(d)];
+      if (contraction.roles[d] == Contraction::Role::Row) rows *= extent;
+      if (contraction.roles[d] == Contraction::Role::Column) columns *= extent;
+    }
+    return std::min(rows, columns) <= kGemvRows;
+  }
+
+  /// `n` combines products that do not need each other, for a narrow product alone: in the epilogue of one it would wait for the other; in
+  /// the loader of its reader it waits for nothing, and few rows are computed again soon.
+  bool joins_products_for_a_narrow_one(NodeId n) const {
+    const auto& readers = state_.readers[n];
+    if (graph_.node(n).op->kind != OpKind::Pointwise || graph_.node(n).op->pointwise.cost > kCheap || readers.size() != 1 ||
+        !is_narrow(readers[0]) || state_.external[n])
+      return false;
+    std::vector<int> products = producers(state_.cluster_of[n]);
+    std::erase_if(products, [&](int c) { return !has_kind(c, OpKind::Product); });
+    return products.size() == 2 && !path_around(products[0], products[1]) && !path_around(products[1], products[0]);
+  }
+
   /// Whether node `n` gains by living in the cluster of its producer.
   bool is_worthwhile(int source, NodeId n) const {
     const Node& node = graph_.node(n);
@@ -386,6 +415,7 @@ class Fuser {
     // Into a product whose value is stored anyway, a value that only reductions read (x * x before a sum) would be stored
     // once more: it is better computed by its reader.
     if (has_kind(source, OpKind::Product)) {
+      if (joins_products_for_a_narrow_one(n)) return false;
       const auto& users = state_.readers[n];
       const bool for_reductions = !state_.external[n] && !users.empty() && std::ranges::all_of(users, [&](NodeId user) {
         return graph_.node(user).op->kind == OpKind::Reduce;
