@@ -21,7 +21,7 @@ class Sampling : public Call {
 
   Value most_likely() {
     const Value best = argmax(at(logits_), 1, true);
-    return checked(best, gather_elements(at(logits_), at(best), 1));
+    return checked(best, element(logits_, best));
   }
 
   Value sample(const SampleOptions& o) {
@@ -51,7 +51,7 @@ class Sampling : public Call {
 
     const Value below = less_equal(at(together), at(mul(at(uniform(o)), at(mass))));
     const Value chosen = minimum(at(rows(logical_and(at(kept), at(below)))), at(sub(at(count), at(1))));
-    return checked(gather_elements(at(sorted.indices), at(chosen), 1), best);
+    return checked(element(sorted.indices, chosen), best);
   }
 
  private:
@@ -75,6 +75,12 @@ class Sampling : public Call {
     const std::int64_t window = o.recent && o.recent.shape().rank() == 2 ? o.recent.shape()[1] : 1;
     need(o.recent, "recent", DType::i32, {batch_, window});
     require_shape(window > 0, "needs a window of recent tokens of at least 1");
+  }
+
+  /// x [B, vocab] at indices [B, 1] that were counted here: nothing checks them.
+  Value element(Value x, Value index) const {
+    const Value operands[] = {x, index};
+    return x.graph().add("gather_elements", operands, {{"axis", std::int64_t{1}}}, loc());
   }
 
   Value column(Value v) const { return reshape(at(v), {batch_, 1}, loc()); }

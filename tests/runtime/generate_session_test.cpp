@@ -153,6 +153,9 @@ TEST(GenerateBatchSession, WhatElseRunsDoesNotMatter) {
     const auto host = host_sampler(r.sampling);
     EXPECT_EQ(alone.generate(r.prompt, *host, r.options).ids, got[i].ids) << i << ": the host, from the logits";
   }
+  Generator fresh(small_model(dir), options);
+  const Ids other = {399, 1, 2, 3, 4, 5, 6};  // which no cache holds
+  EXPECT_EQ(together.logits(other), fresh.logits(other)) << "bit for bit";
 }
 
 TEST(GenerateBatchSession, OneSequenceHasTheSameTextAsThree) {
