@@ -718,7 +718,7 @@ class Generator {
     }
     if (!ints_.empty() && chance(50)) {
       const Value word = cast(pick(ints_).v, DType::u32), operands[] = {word, word + 7, word * 3};
-      return keep({cast(g_.add("philox", operands, {}, SourceLine()) / 256, DType::f32) * 0x1p-24, 0, 1});
+      return keep({cast(mod(g_.add("philox", operands, {}, SourceLine()), 1000), DType::f32) * 1e-3, 0, 1});
     }
     const Value normal = random_normal(g_, shape);
     keep({clamp(normal, -3, 3), -3, 3});
