@@ -173,16 +173,22 @@ class Fuser {
       if (full.rank() != 2 || scale != full.with(1, 1) || full[1] < kSmallPart || !is_narrow(product) ||
           state_.users[product].size() != 1)
         continue;
-      std::vector<NodeId> behind = {node.inputs[1 - i].node};  // the nearest reductions
-      while (!behind.empty()) {
-        const NodeId source = behind.back();
-        behind.pop_back();
-        if (graph_.node(source).op->kind == OpKind::Reduce)
-          return needs(product, source) ? std::nullopt : std::optional(product);
-        if (graph_.node(source).op->kind == OpKind::Pointwise ||
-            graph_.node(source).op->movement == MovementKind::Reshape)
-          for (const ValueId input : graph_.node(source).inputs) behind.push_back(input.node);
-      }
+      if (const auto statistic = nearest_reduction(node.inputs[1 - i].node))
+        return needs(product, *statistic) ? std::nullopt : std::optional(product);
+    }
+    return std::nullopt;
+  }
+  /// A reduction that `n` comes from by pointwise ops and reshapes.
+  std::optional<NodeId> nearest_reduction(NodeId n) const {
+    std::vector<NodeId> stack = {n};
+    std::set<NodeId> seen;
+    while (!stack.empty()) {
+      const Node& node = graph_.node(stack.back());
+      const bool fresh = seen.insert(stack.back()).second;
+      if (node.op->kind == OpKind::Reduce) return stack.back();
+      stack.pop_back();
+      if (!fresh || (node.op->kind != OpKind::Pointwise && node.op->movement != MovementKind::Reshape)) continue;
+      for (const ValueId input : node.inputs) stack.push_back(input.node);
     }
     return std::nullopt;
   }

@@ -60,17 +60,17 @@ class LateScales {
     return false;
   }
 
-  std::optional<ScaledRows> scaled(ValueId v) const {
+  std::optional<ScaledRows> scaled(ValueId v, bool weighted) const {
     const Node& node = graph_.node(v.node);
     if (!is(node, "mul")) return std::nullopt;
     for (const std::size_t i : {0u, 1u}) {
       const ValueId x = node.inputs[i], r = node.inputs[1 - i];
       if (shape(x) == shape(v) && scales_rows(x, r)) return ScaledRows{x, r, std::nullopt};
     }
-    for (const std::size_t i : {0u, 1u}) {
+    for (std::size_t i = 0; i < 2 && weighted; ++i) {
       const ValueId inner = node.inputs[i];
       if (shape(inner) != shape(v) || !is(graph_.node(inner.node), "mul")) continue;
-      if (auto rows = scaled(inner); rows && !rows->weight) {
+      if (auto rows = scaled(inner, false)) {
         rows->weight = node.inputs[1 - i];
         return rows;
       }
@@ -87,7 +87,7 @@ class LateScales {
     while (graph_.node(rows.node).op->movement == MovementKind::Reshape) rows = graph_.node(rows.node).inputs[0];
     const Shape& own = shape(rows);
     if (own.rank() == 0 || own[own.rank() - 1] != a[1]) return std::nullopt;
-    return scaled(rows);
+    return scaled(rows, true);
   }
 
   void replace(NodeId id, const ScaledRows& rows) {

@@ -101,6 +101,9 @@ struct Generator::Impl {
   }
 
   bool advance() {
+    check_not_inside();
+    inside = true;
+    const std::unique_ptr<bool, void (*)(bool*)> leave(&inside, [](bool* flag) { *flag = false; });
     end_cancelled();
     admit();
     std::vector<std::uint64_t> owners;
@@ -127,6 +130,11 @@ struct Generator::Impl {
     if (!more) drop();  // what ran ahead
     if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
     return more;
+  }
+
+  void check_not_inside() const {
+    if (inside)
+      fail(ErrorCode::InvalidArgument, "a callback of a generator may add and cancel requests, and nothing else");
   }
 
   void drop() {
@@ -244,6 +252,7 @@ struct Generator::Impl {
 
   std::vector<float> logits(std::span<const std::int32_t> ids) {
     check_ids(ids);
+    check_not_inside();
     if (!idle()) fail(ErrorCode::InvalidArgument, "logits are asked for while requests are under way");
     drop();
     std::size_t best = 0, done = 0;
@@ -278,6 +287,7 @@ struct Generator::Impl {
   std::vector<std::uint64_t> cancelled;  ///< in the queue
   std::uint64_t last_number = 0;
   std::exception_ptr thrown;  ///< by an on_end
+  bool inside = false;        ///< advance()
 };
 
 Generator::Generator(LanguageModel model, GeneratorOptions options)

@@ -162,7 +162,7 @@ TEST(GenerateBatchSession, OneSequenceHasTheSameTextAsThree) {
   AESHNA_NEED_DEVICE();
   const TempDir dir;
   Generator three(small_model(dir), {.context = 48, .chunk = 8, .sequences = 3, .device = *test_device().device});
-  Generator one(small_model(dir), {.context = 48, .chunk = 8, .device = *test_device().device});
+  Generator one(small_model(dir), {.context = 48, .chunk = 8, .device = staged_device()});
   for (const Request& r : some_requests(4)) {
     const Generation a = three.generate(r.prompt, r.sampling, r.options),
                      b = one.generate(r.prompt, r.sampling, r.options);
@@ -211,7 +211,7 @@ TEST(GenerateBatchSession, RequestsComeAndGo) {
   const auto add = [&](std::size_t i) {
     Request r = requests[i];
     r.on_end = [&ended, &numbers, n = numbers.size()](Generation g) { ended[numbers[n]] = std::move(g); };
-    numbers.push_back(generator.add(std::move(r)));
+    numbers.push_back(generator.add(std::move(r)));  // no token comes before the next advance()
   };
   add(0), add(1), add(2);
   generator.advance();
@@ -229,6 +229,17 @@ TEST(GenerateBatchSession, RequestsComeAndGo) {
   EXPECT_EQ(ended[numbers[2]].end, Generation::End::Caller);
   EXPECT_TRUE(ended[numbers[2]].ids.empty());
   EXPECT_EQ(ended[numbers[3]].ids, want[3].ids);
+
+  Request nested = requests[0];
+  nested.options.max_tokens = 1;
+  nested.on_end = [&](Generation) {
+    EXPECT_ERROR(generator.advance(), ErrorCode::InvalidArgument, "may add and cancel requests, and nothing else");
+    EXPECT_ERROR(generator.logits(Ids{1}), ErrorCode::InvalidArgument, "may add and cancel");
+    add(3);
+  };
+  generator.add(nested);
+  while (generator.advance()) {}
+  EXPECT_EQ(ended[numbers.back()].ids, want[3].ids);
 
   // What an on_end throws comes out of advance(), and the others go on.
   Request thrower = requests[0];
@@ -261,6 +272,32 @@ TEST(GenerateBatchSession, ATokenRecordsAndAllocatesNothing) {
   EXPECT_EQ(after.lists_recorded, before.lists_recorded);
   EXPECT_EQ(after.submissions, before.submissions + 10) << "one for each token, and no transfer besides";
   while (generator.advance()) {}
+}
+
+/// On the Null device, whose tokens are all 0.
+TEST(Generating, ALostDeviceEndsAllRequestsAndSaysSo) {
+  const TempDir dir;
+  const auto run = [&](Device device, std::uint64_t rounds) {
+    Generator generator(small_model(dir), {.context = 48, .chunk = 4, .sequences = 2, .device = device});
+    int ended = 0;
+    for (Request r : some_requests(3)) {
+      r.on_end = [&](Generation g) {
+        EXPECT_EQ(g.ids, Ids(g.ids.size(), 0));
+        ++ended;
+      };
+      generator.add(std::move(r));
+    }
+    for (std::uint64_t i = 0; i < rounds; ++i) generator.advance();
+    const std::uint64_t submissions = device.impl().counters().submissions;
+    while (generator.advance()) {}
+    EXPECT_EQ(ended, 3);
+    return submissions;
+  };
+  const std::uint64_t some = run(Device(gpu::open_null({})), 5);
+  for (const std::uint64_t at : {some, some + 1}) {
+    const Device lost(gpu::with_faults(gpu::open_null({}), {.lose_at_submit = at}));
+    EXPECT_ERROR(run(lost, 0), ErrorCode::DeviceLost, "lost");
+  }
 }
 
 TEST(Sampling, Greedy) {
