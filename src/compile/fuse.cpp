@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <numeric>
 #include <queue>
+#include <set>
 
 #include "base/fail.h"
 #include "compile/kernel_builder.h"
 #include "compile/plan.h"
 #include "compile/stages.h"
+#include "ops/matmul_variants.h"
 
 namespace aeshna {
 namespace {
@@ -20,6 +22,7 @@ namespace {
 constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a value is recomputed rather than stored
 constexpr std::int64_t kSmallPart = 8;  // of the elements of a result: a tensor below this share is small beside it
 constexpr std::int64_t kWindow = 64;   // elements of a window up to which reductions over it count as readers of the whole tensor
+constexpr int kFewCost = 16;           // the same for the few rows of a narrow product
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
 // A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
 // elements it may also store values of the full space.
@@ -81,8 +84,10 @@ class Fuser {
       const OpKind kind = graph_.node(n).op->kind;
       if (kind == OpKind::Leaf || kind == OpKind::Sink) continue;
       const bool movable = kind == OpKind::Movement || kind == OpKind::Index;
-      const bool stored = state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
-                          (movable ? !fusion_ : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n) || only_gathered(n))));
+      const bool stored =
+          state_.external[n] || forced_[n] || kind == OpKind::Kernel ||
+          (movable ? !fusion_
+                   : !(fusion_ && (recomputable(n) || is_part_of_recomputed(n) || only_gathered(n) || late_scale(n))));
       state_.transparent[n] = !stored;
     }
     state_.find_readers();
@@ -162,6 +167,62 @@ class Fuser {
     int cost = 0;
     std::vector<NodeId> tensors;
     return cheap_tree(n, n, cost, tensors, 0) && cost <= kCheap && tensors.size() <= 1 && state_.users[n].size() > 1;
+  }
+  /// The product that `n` multiplies by a small value that it does not need itself (late_scales.cpp), each row by one number. In the
+  /// product's epilogue it would make the product wait.
+  std::optional<NodeId> late_scaled_product(NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (node.op->name != "mul") return std::nullopt;
+    for (const std::size_t i : {0u, 1u}) {
+      const NodeId product = node.inputs[i].node;
+      const Shape &full = node.results[0].shape, &scale = graph_.type(node.inputs[1 - i]).shape;
+      if (full.rank() != 2 || scale != full.with(1, 1) || full[1] < kSmallPart || !is_narrow(product) ||
+          state_.users[product].size() != 1)
+        continue;
+      if (const auto statistic = nearest_reduction(node.inputs[1 - i].node))
+        return needs(product, *statistic) ? std::nullopt : std::optional(product);
+    }
+    return std::nullopt;
+  }
+  /// A reduction that `n` comes from by pointwise ops and reshapes.
+  std::optional<NodeId> nearest_reduction(NodeId n) const {
+    std::vector<NodeId> stack = {n};
+    std::set<NodeId> seen;
+    while (!stack.empty()) {
+      const Node& node = graph_.node(stack.back());
+      const bool fresh = seen.insert(stack.back()).second;
+      if (node.op->kind == OpKind::Reduce) return stack.back();
+      stack.pop_back();
+      if (!fresh || (node.op->kind != OpKind::Pointwise && node.op->movement != MovementKind::Reshape)) continue;
+      for (const ValueId input : node.inputs) stack.push_back(input.node);
+    }
+    return std::nullopt;
+  }
+  bool needs(NodeId n, NodeId source) const {
+    std::vector<NodeId> stack = {n};
+    std::set<NodeId> seen;
+    while (!stack.empty()) {
+      const NodeId next = stack.back();
+      stack.pop_back();
+      if (next == source) return true;
+      if (next < source || !seen.insert(next).second) continue;  // nodes are in topological order
+      for (const ValueId input : graph_.node(next).inputs) stack.push_back(input.node);
+    }
+    return false;
+  }
+  /// Such a scale is applied by whoever reads it, unless that is a kernel of its own, which reads memory.
+  bool late_scale(NodeId n) const {
+    if (!late_scaled_product(n)) return false;
+    std::vector<NodeId> readers = state_.users[n];
+    while (!readers.empty()) {
+      const Node& reader = graph_.node(readers.back());
+      const NodeId id = readers.back();
+      readers.pop_back();
+      if (reader.op->kind == OpKind::Kernel || reader.op->kind == OpKind::Product) return false;
+      if (reader.op->kind == OpKind::Movement)
+        readers.insert(readers.end(), state_.users[id].begin(), state_.users[id].end());
+    }
+    return true;
   }
   /// Needed by recomputed values alone: x - mean below (x - mean) * deviation.
   bool is_part_of_recomputed(NodeId n) const {
@@ -344,19 +405,25 @@ class Fuser {
     }
   }
 
-  /// Loader of a product: cheap, at most two tensors, needed by this product alone.
+  /// Loader of a product: cheap, at most two tensors, needed by this product alone. A narrow product computes its few rows again in
+  /// each workgroup, which costs less than a barrier.
   bool is_prologue(int source, int product) const {
     int cost = 0;
+    std::int64_t elements = 0;
     for (const NodeId n : state_.clusters[static_cast<std::size_t>(source)]) {
       const Node& node = graph_.node(n);
       if (node.op->kind != OpKind::Pointwise && node.op->kind != OpKind::Gather) return false;
       cost += node.op->pointwise.cost;
+      elements = std::max(elements, node.results[0].shape.elements());
       if (state_.external[n] || state_.storage[n].node != n) return false;
       for (const NodeId user : state_.readers[n]) {
         if (state_.cluster_of[user] != source && state_.cluster_of[user] != product) return false;
       }
     }
-    return cost <= kCheap && producers(source).size() + leaf_tensors(source) <= 2;
+    const bool few =
+        elements <= kGemvRows * kFewElements &&
+        std::ranges::any_of(state_.clusters[static_cast<std::size_t>(product)], [&](NodeId n) { return is_narrow(n); });
+    return cost <= (few ? kFewCost : kCheap) && producers(source).size() + leaf_tensors(source) <= (few ? 4 : 2);
   }
   std::size_t leaf_tensors(int id) const {
     std::vector<NodeId> leaves;
@@ -373,6 +440,41 @@ class Fuser {
     return leaves.size();
   }
 
+  /// A product with few rows or columns: it reads its long operand once, and a barrier takes about as long as that.
+  bool is_narrow(NodeId n) const {
+    const Node& node = graph_.node(n);
+    if (node.op->kind != OpKind::Product) return false;
+    std::vector<TensorType> operands;
+    for (const ValueId input : node.inputs) operands.push_back(graph_.type(input));
+    const Contraction contraction = node.op->contraction(node, operands);
+    std::int64_t rows = 1, columns = 1;
+    for (std::size_t d = 0; d < contraction.roles.size(); ++d) {
+      const std::int64_t extent = node.results[0].shape[static_cast<int>(d)];
+      if (contraction.roles[d] == Contraction::Role::Row) rows *= extent;
+      if (contraction.roles[d] == Contraction::Role::Column) columns *= extent;
+    }
+    return std::min(rows, columns) <= kGemvRows;
+  }
+
+  /// `n` combines products that do not need each other, for a narrow product alone: in the epilogue of one it would wait for the other; in
+  /// the loader of its reader it waits for nothing, and few rows are computed again soon.
+  bool joins_products_for_a_narrow_one(NodeId n) const {
+    const auto& readers = state_.readers[n];
+    if (graph_.node(n).op->kind != OpKind::Pointwise || graph_.node(n).op->pointwise.cost > kCheap || readers.size() != 1 ||
+        !is_narrow(readers[0]) || state_.external[n])
+      return false;
+    std::vector<int> products = producers(state_.cluster_of[n]);
+    std::erase_if(products, [&](int c) { return !has_kind(c, OpKind::Product); });
+    return products.size() == 2 && !path_around(products[0], products[1]) && !path_around(products[1], products[0]);
+  }
+
+  bool is_scaled_late(int id) const {
+    return std::ranges::any_of(state_.clusters[static_cast<std::size_t>(id)], [&](NodeId n) {
+      return graph_.node(n).op->kind == OpKind::Product && state_.users[n].size() == 1 &&
+             late_scaled_product(state_.users[n][0]) == n;
+    });
+  }
+
   /// Whether node `n` gains by living in the cluster of its producer.
   bool is_worthwhile(int source, NodeId n) const {
     const Node& node = graph_.node(n);
@@ -380,6 +482,9 @@ class Fuser {
     const std::int64_t size = node.results[0].shape.elements();
     // An expensive small value would be recomputed for every element of a broadcast; in a reduction it is computed once per row.
     const bool reduction = has_kind(source, OpKind::Reduce);
+    // The statistic of a late scale would wait for the product that runs beside it.
+    if (reduction && std::ranges::any_of(producers(state_.cluster_of[n]), [&](int c) { return is_scaled_late(c); }))
+      return false;
     if (!reduction && (node.op->kind == OpKind::Pointwise || node.op->kind == OpKind::Gather)) {
       int cost = 0;
       std::int64_t largest = 0;
@@ -392,6 +497,7 @@ class Fuser {
     // Into a product whose value is stored anyway, a value that only reductions read (x * x before a sum) would be stored
     // once more: it is better computed by its reader.
     if (has_kind(source, OpKind::Product)) {
+      if (joins_products_for_a_narrow_one(n) || is_scaled_late(source)) return false;
       const auto& users = state_.readers[n];
       const bool for_reductions = !state_.external[n] && !users.empty() && std::ranges::all_of(users, [&](NodeId user) {
         return graph_.node(user).op->kind == OpKind::Reduce;

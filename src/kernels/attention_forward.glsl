@@ -2,7 +2,7 @@
 // For each tile: scores = Q K^T, the running maximum and sum of each row, O = O * exp2(old maximum - new) + weights V.
 //
 // PACK 1: the rows are those of all heads that share a KV head, head after head: K and V are read once for all of them.
-// With SPLIT, PARTS workgroups share the keys of a tile of rows; each leaves its sums in the workspace, and the last to arrive
+// With SPLIT, up to PARTS workgroups share the keys of a tile of rows; each leaves its sums in the workspace, and the last to arrive
 // adds them in the order of the parts.
 // Hooks: fetch_Q, fetch_K, fetch_V (element, vec4 of the row), Q_AT, K_AT, V_AT (batch, head, row), MASK_AT (batch, head, query, key);
 // store_out(element, vec4 of the row, value); LSE[].
@@ -73,9 +73,11 @@ void main() {
   const uvec2 seen = keys_seen(low, high, last);
   uint begin = seen.x / BC, end = (seen.y + BC - 1) / BC;
 #if SPLIT
-  const uint count = end - begin;
-  end = begin + count * (part + 1) / PARTS;
-  begin = begin + count * part / PARTS;
+  // Those that have a tile: while decoding, a plan for a long context meets short texts.
+  const uint count = end - begin, parts = clamp(count, 1u, PARTS);
+  if (part >= parts) return;
+  end = begin + count * (part + 1) / parts;
+  begin = begin + count * part / parts;
 #endif
 
 #define Q_ROW(r) Q_AT(batch, HEAD_OF(r), QUERY_OF(r))
@@ -161,30 +163,34 @@ void main() {
   barrier();
   if (thread == 0) of_row[0].x = float(atomicAdd(C[block], 1u));
   barrier();
-  if (uint(of_row[0].x) != PARTS - 1) return;
+  if (uint(of_row[0].x) != parts - 1) return;
   memoryBarrierBuffer();
-  // TOGETHER parts are read at once; those beyond the last one repeat it and count nothing.
+  // TOGETHER parts are read at once, more where a thread has little of each; those beyond the last one repeat it and count nothing.
+#if RM * DN <= 2
+#define TOGETHER 8
+#else
 #define TOGETHER 4
+#endif
   const uint theirs = block * PARTS * words;
   [[unroll]] for (uint i = 0; i < RM; ++i) {
     const uint at = theirs + BR * D4 + tr + i * TR;
     most[i] = MASKED;
-    for (uint p0 = 0; p0 < PARTS; p0 += 2 * TOGETHER) {
-      [[unroll]] for (uint p = 0; p < 2 * TOGETHER; ++p) most[i] = max(most[i], W[at + min(p0 + p, PARTS - 1) * words].x);
+    for (uint p0 = 0; p0 < parts; p0 += 2 * TOGETHER) {
+      [[unroll]] for (uint p = 0; p < 2 * TOGETHER; ++p) most[i] = max(most[i], W[at + min(p0 + p, parts - 1) * words].x);
     }
     total[i] = 0.0;
     [[unroll]] for (uint n = 0; n < DN; ++n) out_rows[i][n] = vec4(0.0);
   }
-  for (uint p0 = 0; p0 < PARTS; p0 += TOGETHER) {
+  for (uint p0 = 0; p0 < parts; p0 += TOGETHER) {
     [[unroll]] for (uint i = 0; i < RM; ++i) {
       vec4 most_total[TOGETHER], rows[TOGETHER][DN];
       [[unroll]] for (uint p = 0; p < TOGETHER; ++p) {
-        const uint at = theirs + min(p0 + p, PARTS - 1) * words, r = tr + i * TR;
+        const uint at = theirs + min(p0 + p, parts - 1) * words, r = tr + i * TR;
         most_total[p] = W[at + BR * D4 + r];
         [[unroll]] for (uint n = 0; n < DN; ++n) rows[p][n] = W[at + r * D4 + OWN(n)];
       }
       [[unroll]] for (uint p = 0; p < TOGETHER; ++p) {
-        const float fade = p0 + p < PARTS ? exp2(most_total[p].x - most[i]) : 0.0;
+        const float fade = p0 + p < parts ? exp2(most_total[p].x - most[i]) : 0.0;
         total[i] += most_total[p].y * fade;
         [[unroll]] for (uint n = 0; n < DN; ++n) out_rows[i][n] += rows[p][n] * fade;
       }

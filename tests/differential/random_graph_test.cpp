@@ -160,6 +160,7 @@ TEST(RandomGraph, ValuesStayFinite) {
     const RandomGraph random = test::random_graph(seed);
     const auto result = interpret(*random.graph, random.leaves, Rounding::Storage, true);
     for (std::size_t i = 0; i < result.values.size(); ++i) {
+      if (random.graph->nodes()[i].op->name == "philox") continue;              // 32 random bits
       const bool attention = random.graph->nodes()[i].op->name == "attention";  // a query that sees no key has a sum of -inf
       for (const HostTensor& value : std::span(result.values[i]).first(attention ? 1 : result.values[i].size())) {
         for (const double v : value.data)

@@ -78,5 +78,40 @@ TEST_F(SmolLm2Session, DecodingEqualsTheForwardPass) {
   EXPECT_ERROR(chunks.wait(), ErrorCode::OutOfRange, "smollm2_test.cpp:");
 }
 
+/// All 30 layers of the published model, narrower: errors do not grow with the depth.
+TEST_F(SmolLm2Session, ThirtyLayersDeepToo) {
+  AESHNA_NEED_DEVICE();
+  SmolLm2Config config = SmolLm2Config::small();
+  config.layers = 30;
+  Graph whole, one;
+  whole.output("logits", models::smollm2(whole.input("ids", {2, 16}, DType::i32), config));
+  one.output("logits", models::smollm2_decode(one.input("ids", {2, 1}, DType::i32),
+                                              one.input("position", {2}, DType::i32), 16, config));
+  Weights weights(whole, {.seed = 5, .device = *test_device().device});
+  Session forward = compile(whole, weights), decode = compile(one, weights);
+  std::vector<std::int32_t> ids;
+  for (std::size_t b = 0; b < 2; ++b)
+    for (std::int64_t i = 0; i < 16; ++i) ids.push_back(id(b, i));
+  forward.set("ids", ids);
+  forward.step();
+  const std::vector<float> all = forward.read("logits");
+  const std::size_t vocab = all.size() / 32;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const auto position = static_cast<std::int32_t>(i);
+    decode.set("ids", std::vector<std::int32_t>{ids[i], ids[16 + i]});
+    decode.set("position", std::vector<std::int32_t>{position, position});
+    decode.step();
+    const std::vector<float> got = decode.read("logits");
+    for (std::size_t b = 0; b < 2; ++b) {
+      const auto from = static_cast<std::ptrdiff_t>((16 * b + i) * vocab),
+                 mine = static_cast<std::ptrdiff_t>(b * vocab), size = static_cast<std::ptrdiff_t>(vocab);
+      EXPECT_LT(relative_l2(std::vector<double>(got.begin() + mine, got.begin() + mine + size),
+                            std::vector<double>(all.begin() + from, all.begin() + from + size)),
+                1e-4)
+          << "sequence " << b << " at " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace aeshna::test

@@ -42,8 +42,8 @@ TEST_P(OpRecord, IsComplete) {
   EXPECT_EQ(op.gradient == GradientKind::Rule, static_cast<bool>(op.vjp));
   if (op.kind == OpKind::Pointwise) {
     EXPECT_EQ(op.pointwise.arity, op.max_inputs);
-    EXPECT_NE(op.pointwise.eval, nullptr);
-    EXPECT_FALSE(op.pointwise.glsl_f32.empty() && op.pointwise.glsl_bool.empty());
+    EXPECT_TRUE(op.pointwise.eval != nullptr || op.pointwise.eval_int != nullptr);
+    EXPECT_FALSE(op.pointwise.glsl_f32.empty() && op.pointwise.glsl_bool.empty() && op.pointwise.glsl_u32.empty());
   }
   if (op.gradient == GradientKind::Rule) {
     EXPECT_TRUE(std::ranges::any_of(cases, [](const OpCase& c) { return c.gradient; }))

@@ -73,6 +73,45 @@ std::uint64_t resident_bytes() {
   return resident * 4096;
 }
 
+TEST(SessionRun, TheStepBeforeIsReadWhileTheNextOneRuns) {
+  AESHNA_NEED_DEVICE();
+  for (const Device& memory : both_memories()) {
+    Graph g;
+    const Value count = g.state("count", {2}, DType::i32);
+    const Value next = count + g.input("by", {2}, DType::i32);
+    g.assign(count, next);
+    g.output("count", next);
+    g.output("large", expand(reshape(next, {2, 1}), {2, 10000}));
+    Session s = compile(g, Weights(g, {.device = memory}));
+    const std::vector<std::int32_t> by = {1, 10};
+    s.set("by", by);
+    s.step();
+    EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.read_previous("count"); }), "before the second step");
+    for (int i = 1; i < 6; ++i) {
+      s.step();
+      EXPECT_EQ(s.read_previous("count").to_doubles(), (std::vector<double>{1.0 * i, 10.0 * i}));
+    }
+    EXPECT_EQ(s.read("count"), (std::vector<float>{6, 60}));
+    EXPECT_EQ(s.read_previous("count").to_doubles(), (std::vector<double>{5, 50}));
+    EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.read_previous("large"); }), "'large' i32[2, 10000] is larger than the 65536 bytes");
+    EXPECT_HAS(message_of(ErrorCode::NotFound, [&] { s.read_previous("cuont"); }), "count");
+  }
+}
+
+TEST(SessionRun, ABadStepSaysSoToWhoReadsItLater) {
+  AESHNA_NEED_DEVICE();
+  Graph g;
+  g.output("y", gather(g.input("x", {3}), g.input("i", {1}, DType::i32)));
+  Session s = compile(g, Weights(*test::test_device().device));
+  s.set("x", std::vector<float>{1, 2, 3});
+  for (const std::int32_t i : {1, 3, 2}) {
+    s.set("i", std::span(&i, 1));
+    s.step();
+  }
+  EXPECT_HAS(message_of(ErrorCode::OutOfRange, [&] { s.read_previous("y"); }), "is out of range");
+  EXPECT_EQ(s.read("y"), std::vector<float>{3});
+}
+
 TEST(SessionRun, TrainsAndInferenceSeesTheSameWeights) {
   AESHNA_NEED_DEVICE();
   Graph g, inference_graph;

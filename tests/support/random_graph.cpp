@@ -716,6 +716,10 @@ class Generator {
       const Item x = any_float();
       return keep({dropout(x.v, 0.25, true), std::min(x.low, 0.0) * 4 / 3, std::max(x.high, 0.0) * 4 / 3});
     }
+    if (!ints_.empty() && chance(50)) {
+      const Value word = cast(pick(ints_).v, DType::u32), operands[] = {word, word + 7, word * 3};
+      return keep({cast(mod(g_.add("philox", operands, {}, SourceLine()), 1000), DType::f32) * 1e-3, 0, 1});
+    }
     const Value normal = random_normal(g_, shape);
     keep({clamp(normal, -3, 3), -3, 3});
   }
