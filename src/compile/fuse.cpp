@@ -458,7 +458,7 @@ class Fuser {
 
   /// `n` combines products that do not need each other, for a narrow product alone: in the epilogue of one it would wait for the other; in
   /// the loader of its reader it waits for nothing, and few rows are computed again soon.
-  bool joins_products_for_a_narrow_one(NodeId n) const {
+  bool joins_products_for_a_narrow_one(NodeId n) {
     const auto& readers = state_.readers[n];
     if (graph_.node(n).op->kind != OpKind::Pointwise || graph_.node(n).op->pointwise.cost > kCheap || readers.size() != 1 ||
         !is_narrow(readers[0]) || state_.external[n])
@@ -476,7 +476,7 @@ class Fuser {
   }
 
   /// Whether node `n` gains by living in the cluster of its producer.
-  bool is_worthwhile(int source, NodeId n) const {
+  bool is_worthwhile(int source, NodeId n) {
     const Node& node = graph_.node(n);
     const auto& nodes = state_.clusters[static_cast<std::size_t>(source)];
     const std::int64_t size = node.results[0].shape.elements();
