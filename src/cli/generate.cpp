@@ -1,7 +1,6 @@
 // aeshna generate: text from a language model.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "aeshna/generate.h"
 #include "base/fail.h"
@@ -14,15 +13,16 @@ namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, system;
+  std::string model, adapter, prompt, system;
   bool chat = false;
   GeneratorOptions generator;
   SamplingOptions sampling;
   GenerateOptions generate;
 };
 
-LanguageModel open_model(const std::string& path) {
-  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
+LanguageModel open_model(const GenerateArguments& a) {
+  LanguageModel model = LanguageModel::load(a.model);
+  return a.adapter.empty() ? model : model.with_adapter(a.adapter);
 }
 
 std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a) {
@@ -54,7 +54,7 @@ std::string_view why(Generation::End end) {
 
 int generate(GenerateArguments& a, const Globals& globals) {
   const auto sampler = host_sampler(a.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_model(a.model);
+  LanguageModel model = open_model(a);
   const std::vector<std::int32_t> ids = prompt_ids(model, a);
   a.generator.device = Device(globals.request());
   Generator generator(std::move(model), a.generator);
@@ -91,6 +91,9 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->required()
       ->type_name("TEXT");
+  command
+      ->add_option("--adapter", a->adapter, "Folder of a LoRA adapter: adapter_config.json, adapter_model.safetensors")
+      ->type_name("DIR");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");
   command->add_option("--system", a->system, "With --chat: the system's message")->type_name("TEXT");
   command->add_option("--max-tokens", a->generate.max_tokens)
