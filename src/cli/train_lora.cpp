@@ -28,12 +28,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr std::int64_t kWindow = 512;
 constexpr std::uint64_t kHeldOutStream = ~std::uint64_t{0};  ///< epochs take the streams from 0 on
 
 struct LoraArguments {
   std::string model, data, out_dir = "lora", loss_svg = {};
   LoraOptions lora;
-  std::int64_t window = 512, batch = 4, accumulate = 1;
+  std::int64_t window = 0;  ///< 0: kWindow, or the positions that the model was trained for if they are fewer
+  std::int64_t batch = 4, accumulate = 1;
   std::int64_t epochs = 1, steps = 0;  ///< steps > 0 counts instead of epochs
   double lr = 2e-4, clip = 1, weight_decay = 0, validation = 0;
   std::string schedule = "cosine";
@@ -210,6 +212,7 @@ class LoraTraining {
 
   int run() {
     const models::LlamaConfig config = with_lora(model_, a_.lora);  // refuses before anything is read
+    if (a_.window == 0) a_.window = config.context > 0 ? std::min(kWindow, config.context) : kWindow;
     if (config.context > 0 && a_.window > config.context) {
       fail(ErrorCode::InvalidArgument, "--window {}: {} was trained for {} positions", a_.window, a_.model,
            config.context);
@@ -220,6 +223,7 @@ class LoraTraining {
     make_files();
     if (!quiet_) introduce(config, examples, split);
 
+    const Interrupt interrupt;
     Graph graph;
     build(graph, config, a_.batch, examples.longest());
     Weights weights(graph, {.seed = a_.seed, .device = device_});
@@ -233,7 +237,7 @@ class LoraTraining {
       check_identity(checkpoint_, identity_);
       session.load(checkpoint_);
     }
-    return train(session, weights, Feed(examples, split.train, a_), held_out);
+    return train(session, weights, Feed(examples, split.train, a_), held_out, interrupt);
   }
 
  private:
@@ -252,9 +256,8 @@ class LoraTraining {
   }
 
   CompileOptions options() const {
-    const std::int64_t warmup = a_.warmup >= 0 ? std::min(a_.warmup, steps_) : (steps_ + 29) / 30;
-    Schedule schedule = Schedule::cosine(steps_, warmup);
-    if (a_.schedule == "constant") schedule = {.warmup = warmup};
+    const std::int64_t warmup = a_.warmup >= 0 ? a_.warmup : steps_ / 30;
+    const Schedule schedule = a_.schedule == "constant" ? Schedule{.warmup = warmup} : Schedule::cosine(steps_, warmup);
     CompileOptions options{
         .mode = Mode::Training,
         .optimizer = AdamW{.lr = static_cast<float>(a_.lr), .weight_decay = static_cast<float>(a_.weight_decay)},
@@ -293,8 +296,7 @@ class LoraTraining {
     save_lora(out_, model_, a_.lora, [&](std::string_view name) { return weights.get(name); });
   }
 
-  int train(Session& session, const Weights& weights, Feed feed, HeldOut& held_out) {
-    const Interrupt interrupt;
+  int train(Session& session, const Weights& weights, Feed feed, HeldOut& held_out, const Interrupt& interrupt) {
     const std::int64_t first = session.steps();
     if (first >= steps_) {
       report("resume", "{} has all {} steps already", checkpoint_.string(), steps_);
@@ -326,7 +328,11 @@ class LoraTraining {
     }
     progress.clear();
     if (done < steps_) {
-      report("stopped", "on request; {} holds everything: --resume goes on from there", checkpoint_.string());
+      if (done == first) {
+        report("stopped", "on request, before a step was made");
+      } else {
+        report("stopped", "on request; {} holds everything: --resume goes on from there", checkpoint_.string());
+      }
       return interrupt.status();
     }
     if (!quiet_) {
@@ -350,7 +356,7 @@ class LoraTraining {
     return 0;
   }
 
-  const LoraArguments& a_;
+  LoraArguments a_;
   bool quiet_;
   fs::path out_, checkpoint_, loss_svg_;
   Device device_;
@@ -365,7 +371,7 @@ void add_train_lora(CLI::App& train, const Globals& globals, Action& action) {
   CLI::App* command = train.add_subcommand("lora", "Fine-tune a language model: an adapter beside its frozen weights");
   auto a = std::make_shared<LoraArguments>();
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 31);
-  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 14);  // the numbers of all examples fit 63 bits
   command->add_option("model", a->model, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
       ->required()
       ->type_name("MODEL");
@@ -395,9 +401,11 @@ void add_train_lora(CLI::App& train, const Globals& globals, Action& action) {
                    "Linears with an adapter, such as q_proj,v_proj (default: all linears)")
       ->delimiter(',')
       ->type_name("NAMES");
-  command->add_option("--window", a->window, "Tokens that the model sees at once; longer examples are cut")
-      ->check(count)
-      ->capture_default_str();
+  command
+      ->add_option(
+          "--window", a->window,
+          "Tokens that the model sees at once; longer examples are cut (default: 512, at most what it was trained for)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   command->add_option("--batch", a->batch, "Examples that are computed together")->check(count)->capture_default_str();
   command->add_option("--accumulate", a->accumulate, "Batches of each step")->check(count)->capture_default_str();
   CLI::Option* epochs =

@@ -110,39 +110,53 @@ class Reader {
     return *template_;
   }
 
-  /// Of each answer: the conversation as far as it goes, and where the answer begins and ends in it. It begins where the model would
-  /// go on from, and ends with the token that ends a turn.
+  /// What the model is given before an answer, and the answer up to the token that ends the turn.
+  struct Answer {
+    Ids ids;
+    Examples::Range range;
+  };
+
+  /// Some formats write what came before otherwise once there is an answer. So the answer's ids are taken from the shortest conversation,
+  /// and put behind what the model is given.
+  Answer answer_to(std::span<const ChatMessage> before, const std::string& content) const {
+    const std::vector<ChatMessage> shortest = {{"user", "?"}, {"assistant", content}};
+    const Ids asked = encode(std::span(shortest).first(1), true);
+    Ids answered = encode(shortest, false);
+    while (!answered.empty() && !is_end(answered.back())) answered.pop_back();
+    const std::size_t same = common(asked, answered);
+    if (same == answered.size())
+      fail(ErrorCode::Unsupported, "the chat format ends an answer with no token that ends a text");
+    Answer answer{.ids = encode(before, true), .range = {}};
+    answer.ids.resize(
+        answer.ids.size() -
+        std::min(answer.ids.size(), asked.size() - same));  // a token that spans the boundary is of the answer
+    answer.range.begin = answer.ids.size();
+    answer.ids.insert(answer.ids.end(), answered.begin() + static_cast<std::ptrdiff_t>(same), answered.end());
+    answer.range.end = answer.ids.size();
+    return answer;
+  }
+
   void read_messages(const JsonField& line) {
     const std::vector<ChatMessage> messages = messages_of(line);
-    struct Answer {
-      Ids ids;
-      Examples::Range range;
-    };
     std::vector<Answer> answers;
     try {
-      for (std::size_t i = 0; i < messages.size(); ++i) {
-        if (messages[i].role != "assistant") continue;
-        const std::span all(messages);
-        Answer& answer = answers.emplace_back(Answer{encode(all.first(i + 1), false), {}});
-        while (!answer.ids.empty() && !is_end(answer.ids.back())) answer.ids.pop_back();
-        if (answer.ids.empty())
-          fail(ErrorCode::Unsupported, "the chat format ends a turn with no token that ends a text");
-        answer.range = {common(encode(all.first(i), true), answer.ids), answer.ids.size()};
-      }
+      for (std::size_t i = 0; i < messages.size(); ++i)
+        if (messages[i].role == "assistant")
+          answers.push_back(answer_to(std::span(messages).first(i), messages[i].content));
     } catch (Error& e) {
       throw e.context(line.source());
     }
     if (answers.empty()) line.at("messages").refuse("without any message of the assistant");
-    // One sequence of all, unless the format writes what came before otherwise once there is more.
-    const Ids& whole = answers.back().ids;
-    const bool one = std::ranges::all_of(
-        answers, [&](const Answer& answer) { return common(answer.ids, whole) == answer.ids.size(); });
+    // Answers that are the start of what comes after them share its sequence.
     std::vector<Examples::Range> ranges;
-    for (const Answer& answer : answers) {
-      ranges.push_back(answer.range);
-      if (!one) examples_.add(answer.ids, std::span(&answer.range, 1));
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      ranges.push_back(answers[i].range);
+      const bool goes_on =
+          i + 1 < answers.size() && common(answers[i].ids, answers[i + 1].ids) == answers[i].ids.size();
+      if (goes_on) continue;
+      examples_.add(answers[i].ids, ranges);
+      ranges.clear();
     }
-    if (one) examples_.add(whole, ranges);
   }
 
   std::string file_;
