@@ -268,8 +268,10 @@ class LoraTraining {
   }
 
   void introduce(const models::LlamaConfig& config, const Examples& examples, const Split& split) const {
+    std::size_t tokens = 0;
+    for (const std::size_t example : split.train) tokens += examples.tokens(example);
     report("data", "{}: {} examples, {} tokens to learn; {} examples held out", a_.data,
-           format_count(std::ssize(split.train)), format_count(static_cast<std::int64_t>(examples.tokens())),
+           format_count(std::ssize(split.train)), format_count(static_cast<std::int64_t>(tokens)),
            format_count(std::ssize(split.held_out)));
     if (examples.cut() + examples.empty() > 0) {
       report("", "{} examples were cut to the window of {} tokens, {} left out, having no answer in it", examples.cut(),

@@ -285,6 +285,8 @@ TEST_F(AdapterFiles, PatternsAndLayers) {
   EXPECT_EQ(tuned.config().adapters.at(q).scale, 4);
   EXPECT_EQ(tuned.config().adapters.at(down).scale, 4);
   EXPECT_EQ(tuned.config().adapters.at("model.layers.0.self_attn.q_proj").scale, 2);
+  EXPECT_HAS(refusal("alpha_pattern", {{"down_proj", 16}, {"mlp.down_proj", 8}}),
+             "which the patterns 'down_proj' and 'mlp.down_proj' give different values");
   EXPECT_HAS(refusal("rank_pattern", {{"q_proj", 2.5}}, ErrorCode::CorruptFile), "the rank 2.5");
 
   config["rank_pattern"] = json::object();

@@ -169,10 +169,17 @@ class AdapterLoader {
     }
   }
 
-  double of(const std::map<std::string, double>& patterns, const std::string& linear, double otherwise) const {
-    for (const auto& [key, value] : patterns)
-      if (is_target(key, linear)) return value;
-    return otherwise;
+  /// What the patterns say of a linear. PEFT takes the first that fits, but a JSON object has no order.
+  double of(const std::map<std::string, double>& patterns, const std::string& linear, double otherwise) {
+    const std::pair<const std::string, double>* found = nullptr;
+    for (const auto& pattern : patterns) {
+      if (!is_target(pattern.first, linear)) continue;
+      if (found != nullptr && found->second != pattern.second)
+        unsupported(formatted("'{}', which the patterns '{}' and '{}' give different values,", linear, found->first,
+                              pattern.first));
+      found = &pattern;
+    }
+    return found == nullptr ? otherwise : found->second;
   }
 
   void tensors() {
