@@ -11,6 +11,7 @@
 #include "aeshna/import.h"
 #include "aeshna/language_model.h"
 #include "aeshna/llama.h"
+#include "aeshna/lora.h"
 #include "aeshna/models.h"
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"

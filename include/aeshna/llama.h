@@ -9,6 +9,12 @@
 
 namespace aeshna::models {
 
+/// A low-rank adapter beside a linear (LoRA, arXiv 2106.09685): y + scale (x A^T) B^T.
+struct Adapter {
+  std::int64_t rank = 8;
+  double scale = 2;
+};
+
 /// What the members of the family differ in; the defaults are Llama's. A layer is attention and a gated feed-forward part, each behind a
 /// norm (rms_norm) and added to what it read.
 struct LlamaConfig {
@@ -43,6 +49,11 @@ struct LlamaConfig {
   bool trainable = false;  ///< of parameters that are not quantized. Frozen ones are zero until they are loaded
   /// Of weights that are not f32, by name: quantized blocks, which products and the embedding read as they are.
   std::map<std::string, DType, std::less<>> dtypes = {};
+
+  /// By the linear that they stand beside ("model.layers.0.self_attn.q_proj"). Their parameters, "<linear>.lora_A.weight" [rank, in]
+  /// (Kaiming-uniform) and "<linear>.lora_B.weight" [out, rank] (zeros), are trainable whatever `trainable` says of the others.
+  std::map<std::string, Adapter, std::less<>> adapters = {};
+  double adapter_dropout = 0;  ///< share of an adapter's input that is dropped; of graphs that train
 };
 
 /// ids i32 [B, S] -> logits f32 [B, S, vocab], causal, positions 0 .. S - 1. Parameters are named as Hugging Face's checkpoints name

@@ -31,6 +31,9 @@ struct CompileOptions {
   bool fusion = true, aliasing = true; ///< for debugging
   double chunk_ms = 100;               ///< submissions are split so that each is estimated below this
   bool tiny_tiles = false;             ///< tests
+  /// Whether checkpoints hold frozen parameters; false: only what training changes. A load then takes them if the file has them, and
+  /// leaves them as they are if not.
+  bool save_frozen = true;
 };
 
 /// A compiled graph over shared weights: command buffers recorded once, replayed by each step.

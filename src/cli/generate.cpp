@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -18,7 +17,7 @@ namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, prompts, system;
+  std::string model, adapter, prompt, prompts, system;
   bool chat = false;
   std::int64_t sequences = 0;  ///< 0: as many as there are prompts, up to 8
   GeneratorOptions generator;
@@ -26,8 +25,9 @@ struct GenerateArguments {
   GenerateOptions generate;
 };
 
-LanguageModel open_model(const std::string& path) {
-  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
+LanguageModel open_model(const GenerateArguments& a) {
+  LanguageModel model = LanguageModel::load(a.model);
+  return a.adapter.empty() ? model : model.with_adapter(a.adapter);
 }
 
 std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a,
@@ -152,7 +152,7 @@ int generate(GenerateArguments& a, const Globals& globals) {
   check_sampling(a.sampling);  // before the model is loaded
   a.generator.device = Device(globals.request());
   const Interrupt interrupt;
-  LanguageModel model = open_model(a.model);
+  LanguageModel model = open_model(a);
   return a.prompts.empty() ? generate_one(a, std::move(model), globals, interrupt)
                            : generate_all(a, std::move(model), globals, interrupt);
 }
@@ -178,6 +178,8 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
       ->type_name("N");
+      ->add_option("--adapter", a->adapter, "Folder of a LoRA adapter: adapter_config.json, adapter_model.safetensors")
+      ->type_name("DIR");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");
   command->add_option("--system", a->system, "With --chat: the system's message")->type_name("TEXT");
   command->add_option("--max-tokens", a->generate.max_tokens)

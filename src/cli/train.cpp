@@ -145,6 +145,7 @@ void add_train(CLI::App& app, const Globals& globals, Action& action) {
       ->required()
       ->description("Folder of train-images-idx3-ubyte, train-labels-idx1-ubyte and, if there, t10k-*; plain or .gz");
   add_train_chars(*train, globals, action);
+  add_train_lora(*train, globals, action);
 }
 
 }  // namespace aeshna::cli

@@ -62,6 +62,9 @@ int train_chars(const CharsArguments& arguments, const Globals& globals);
 /// The subcommand `chars` of `train`.
 void add_train_chars(CLI::App& train, const Globals& globals, Action& action);
 
+/// The subcommand `lora`.
+void add_train_lora(CLI::App& train, const Globals& globals, Action& action);
+
 /// A file or folder that comes with Aeshna: from the current folder, from the source tree that the program was built in, or from
 /// the folder that it is installed in (PREFIX/bin beside PREFIX/share/aeshna). `what` is its path in the source tree; Error(NotFound)
 /// says where it was looked for and names the option that gives its place.

@@ -1,6 +1,5 @@
 // aeshna train chars: a small transformer learns a text, character by character, and then writes some.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -17,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/text.h"
 #include "cli/train.h"
+#include "cli/train_report.h"
 #include "gpu/select_device.h"
 #include "io/json_writer.h"
 
@@ -30,12 +30,6 @@ constexpr std::size_t kHeldOutPart = 10;       ///< the last tenth of the text
 constexpr std::int64_t kHeldOutWindows = 24;   ///< measured, evenly spread
 constexpr std::uint64_t kMaxText = 64u << 20;  ///< bytes
 constexpr std::uint64_t kSamplingStream = ~std::uint64_t{0};  ///< steps take the streams from 0 on
-
-template <class... Args>
-void report(std::string_view label, std::format_string<Args...> format, Args&&... args) {
-  std::printf("%-9s %s\n", std::string(label).c_str(), formatted(format, std::forward<Args>(args)...).c_str());
-  std::fflush(stdout);
-}
 
 struct Text {
   std::vector<std::byte> bytes;
@@ -143,33 +137,19 @@ Training run_training(const CharsArguments& a, const CharModel& model, const Cor
   Training t;
   t.first = t.done = session.steps();
   Batches batches(corpus, a);
-  ProgressLine line(!quiet);
-  const std::int64_t every = std::max<std::int64_t>(1, (a.steps + 9) / 10);
-  const auto start = std::chrono::steady_clock::now();
-  const auto status = [&] {
-    const double rate = static_cast<double>(t.done - t.first) / std::max(t.seconds, 1e-9);
-    std::string text = formatted("step {}/{}  loss {:.4f}  {:.1f} steps/s", t.done, a.steps, t.loss, rate);
-    if (t.done == a.steps) return text;
-    return text + "  " + format_seconds(std::max(1.0, std::round(static_cast<double>(a.steps - t.done) / rate))) +
-           " left";
-  };
+  StepProgress progress(t.first, a.steps, quiet);
   if (t.done < a.steps) batches.set(session, t.done);
   while (t.done < a.steps && !interrupt.requested()) {
     session.step();
     if (++t.done < a.steps) batches.set(session, t.done);  // while the device works
-    const bool tenth = t.done % every == 0 || t.done == a.steps;
-    if (t.done % kReportEvery != 0 && !tenth && t.done != t.first + 1) continue;
+    if (t.done % kReportEvery != 0 && !progress.milestone(t.done) && t.done != t.first + 1) continue;
     t.loss = session.read_scalar("loss");
     if (t.done == t.first + 1) t.first_loss = t.loss;
-    t.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (line.due()) line.show(status());
-    if (tenth && !quiet && !line.live()) {
-      std::printf("%s\n", status().c_str());
-      std::fflush(stdout);
-    }
+    t.seconds = progress.seconds();
+    progress.show(t.done, formatted("loss {:.4f}", t.loss));
   }
   session.wait();
-  line.clear();
+  progress.clear();
   t.interrupted = interrupt.requested() && t.done < a.steps;
   t.status = interrupt.status();
   if (t.done > t.first) session.save(checkpoint, extra);

@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/text.h"
 #include "cli/train.h"
+#include "cli/train_report.h"
 #include "gpu/select_device.h"
 #include "io/svg_plot.h"
 
@@ -24,13 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kReportEvery = 5;  ///< steps between two readings of the loss, so that steps can overlap
-
-/// One labelled line of the report.
-template <class... Args>
-void report(std::string_view label, std::format_string<Args...> format, Args&&... args) {
-  std::printf("%-9s %s\n", std::string(label).c_str(), formatted(format, std::forward<Args>(args)...).c_str());
-  std::fflush(stdout);
-}
 
 Optimizer make_optimizer(const TrainArguments& a) {
   const auto lr = static_cast<float>(a.lr);
@@ -44,18 +38,6 @@ Optimizer make_optimizer(const TrainArguments& a) {
 struct Files {
   fs::path checkpoint, loss_svg;
 };
-
-/// Said before the first epoch rather than after it.
-void require_file(const fs::path& path) {
-  std::error_code unseen;
-  const auto status = fs::status(path, unseen);
-  if (fs::is_directory(status)) fail(ErrorCode::Io, "{}: is a folder; the name of a file is needed", path.string());
-  if (fs::exists(status) && !fs::is_regular_file(status))
-    fail(ErrorCode::Io, "{}: cannot be written: it is no regular file", path.string());
-  const fs::path folder = path.parent_path();
-  if (!folder.empty() && !fs::is_directory(folder, unseen))
-    fail(ErrorCode::Io, "{}: there is no folder {}", path.string(), folder.string());
-}
 
 Files make_files(const PictureTask& task, const TrainArguments& a) {
   std::error_code error;
@@ -117,16 +99,6 @@ class Progression {
   std::int64_t steps_ = 0;
   std::optional<double> held_out_;
 };
-
-void report_compilation(const Session& session) {
-  double seconds = 0;
-  for (const Session::StageSeconds& stage : session.compile_times()) seconds += stage.seconds;
-  const Session::Memory memory = session.memory();
-  report("compiled", "in {}", format_seconds(seconds));
-  report("memory", "{} of parameters, moments, inputs and outputs; {} hold {} of intermediates; {} workspace",
-         format_bytes(memory.pinned_bytes), format_bytes(memory.arena_bytes), format_bytes(memory.logical_bytes),
-         format_bytes(memory.workspace_bytes));
-}
 
 Training run_training(const PictureTask& task, const TrainArguments& a, const Classifier& model, const Device& device,
                       const Files& files, bool quiet) {

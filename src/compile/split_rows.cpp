@@ -2,8 +2,9 @@
 // dimension of their space until each operand is seen through one window that fits.
 //
 // A window that is only too long is halved. Where a tensor lies in parts (KernelOperand::part_elements) a window must not reach over
-// a cut: the kernel is cut there. A gather from such an operand sees it through several windows, each an operand of its own, and so
-// does a kernel that sees parts far from each other.
+// a cut: the kernel is cut there. A gather from such an operand sees it through several windows, each an operand of its own; so
+// does a product whose sum reaches farthest (the gradient by what was multiplied by a large weight), and a kernel that sees parts far
+// from each other.
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -163,6 +164,50 @@ std::vector<std::int64_t> window_starts(const Access& access, std::size_t far, c
   return starts;
 }
 
+/// A body that is written anew, instruction by instruction.
+class BodyCopy {
+ public:
+  explicit BodyCopy(const Body& old) { result_.k = old.k; }
+
+  std::uint32_t push(Instr instr) {
+    result_.instrs.push_back(std::move(instr));
+    return static_cast<std::uint32_t>(result_.instrs.size() - 1);
+  }
+  std::uint32_t op(std::string_view name, DType dtype, std::vector<std::uint32_t> args) {
+    Instr instr;
+    instr.kind = Instr::Kind::Op;
+    instr.op = &find_op(name);
+    instr.dtype = dtype;
+    instr.args = std::move(args);
+    return push(std::move(instr));
+  }
+  std::uint32_t literal(DType dtype, std::int64_t value) {
+    Instr instr;
+    instr.kind = Instr::Kind::Literal;
+    instr.dtype = dtype;
+    instr.literal = static_cast<double>(value);
+    return push(std::move(instr));
+  }
+  /// An old instruction with the new arguments.
+  Instr renamed(const Instr& old) const {
+    Instr instr = old;
+    for (std::uint32_t& arg : instr.args) arg = renamed_[arg];
+    return instr;
+  }
+  /// What stands for the next old instruction.
+  void stand_in(std::uint32_t value) { renamed_.push_back(value); }
+  DType dtype(std::uint32_t value) const { return result_.instrs[value].dtype; }
+  Body finish(std::vector<Store> stores) {
+    result_.stores = std::move(stores);
+    for (Store& store : result_.stores) store.value = renamed_[store.value];
+    return std::move(result_);
+  }
+
+ private:
+  Body result_;
+  std::vector<std::uint32_t> renamed_;
+};
+
 /// Gathers from `operand`, whose indices reach over more than one window, become one gather for each: every window is an operand of
 /// its own, and the index says which one counts. False if there are none.
 bool bind_windows(FusedKernel& kernel, std::uint32_t operand, const Bounds& bounds) {
@@ -172,34 +217,19 @@ bool bind_windows(FusedKernel& kernel, std::uint32_t operand, const Bounds& boun
   for (Body* body : {&kernel.a, &kernel.b, &kernel.body}) {
     if (body->instrs.empty()) continue;
     const std::vector<std::int64_t> space = body_space(kernel, *body);
-    Body result;
-    result.k = body->k;
-    std::vector<std::uint32_t> renamed;
-    const auto push = [&](Instr instr) {
-      result.instrs.push_back(std::move(instr));
-      return static_cast<std::uint32_t>(result.instrs.size() - 1);
-    };
-    const auto op = [&](std::string_view name, DType dtype, std::vector<std::uint32_t> args) {
-      Instr instr;
-      instr.kind = Instr::Kind::Op;
-      instr.op = &find_op(name);
-      instr.dtype = dtype;
-      instr.args = std::move(args);
-      return push(std::move(instr));
-    };
+    BodyCopy copy(*body);
     for (const Instr& old : body->instrs) {
-      Instr instr = old;
-      for (std::uint32_t& arg : instr.args) arg = renamed[arg];
+      Instr instr = copy.renamed(old);
       const auto far = far_index(old, operand, bounds, space);
       const std::vector<std::int64_t> starts = far ? window_starts(old.access, *far, bounds, space) : std::vector<std::int64_t>();
       if (starts.empty()) {
-        renamed.push_back(push(std::move(instr)));
+        copy.stand_in(copy.push(std::move(instr)));
         continue;
       }
       any = true;
       const std::int64_t extent = old.access.dynamic[*far].extent;
       const std::uint32_t index = instr.args[*far];
-      const DType index_type = result.instrs[index].dtype;
+      const DType index_type = copy.dtype(index);
       std::optional<std::uint32_t> value;
       for (std::size_t w = 0; w < starts.size(); ++w) {
         const std::int64_t first = starts[w];
@@ -208,26 +238,113 @@ bool bind_windows(FusedKernel& kernel, std::uint32_t operand, const Bounds& boun
         window.access.dynamic[*far].extent = (w + 1 < starts.size() ? starts[w + 1] : extent) - first;
         std::optional<std::uint32_t> literal;
         if (first > 0) {
-          Instr number;
-          number.kind = Instr::Kind::Literal;
-          number.dtype = index_type;
-          number.literal = static_cast<double>(first);
-          literal = push(std::move(number));
-          window.args[*far] = op("sub", index_type, {index, *literal});
+          literal = copy.literal(index_type, first);
+          window.args[*far] = copy.op("sub", index_type, {index, *literal});
         }
         const auto touched = bounds.part > 0 ? reach(window.access, space) : std::nullopt;
         const std::int64_t key = bounds.part == 0 ? window.access.offset - old.access.offset : touched ? bounds.part_of(touched->low) : 0;
         const auto [entry, fresh] = windows.try_emplace(key, windows.empty() ? operand : static_cast<std::uint32_t>(kernel.operands.size()));
         if (fresh && entry->second != operand) kernel.operands.push_back(KernelOperand(kernel.operands[operand]));
         window.operand = entry->second;
-        const std::uint32_t here = push(std::move(window));
-        value = !value ? here : op("select", instr.dtype, {op("greater_equal", DType::boolean, {index, *literal}), here, *value});
+        const std::uint32_t here = copy.push(std::move(window));
+        value = !value ? here
+                       : copy.op("select", instr.dtype,
+                                 {copy.op("greater_equal", DType::boolean, {index, *literal}), here, *value});
       }
-      renamed.push_back(*value);
+      copy.stand_in(*value);
     }
-    result.stores = std::move(body->stores);
-    for (Store& store : result.stores) store.value = renamed[store.value];
-    *body = std::move(result);
+    *body = copy.finish(std::move(body->stores));
+  }
+  return any;
+}
+
+/// The contracted dimension along which a load of a product's operand reaches farthest; nullopt: that is another dimension.
+std::optional<std::size_t> far_sum(const FusedKernel& kernel, const Body& body, const Access& access) {
+  const std::vector<std::int64_t> space = body_space(kernel, body);
+  std::optional<std::size_t> far;
+  std::int64_t most = 0;
+  for (std::size_t d = 0; d < access.strides.size(); ++d) {
+    const std::int64_t distance = checked_mul(std::abs(access.strides[d]), space[d] - 1, "offset of an operand");
+    if (distance > most) far = d, most = distance;
+  }
+  const std::size_t first = batch_rank(kernel) + (&body == &kernel.a ? kernel.row_rank : 0);
+  const bool contracted = far && *far >= first && *far < first + std::max<std::size_t>(body.k.size(), 1);
+  return contracted ? far : std::nullopt;
+}
+
+/// Where the windows of an access begin along a dimension, each as long as possible; empty if not even one point fits a window.
+std::vector<std::int64_t> range_starts(const Access& access, std::size_t dim, const Bounds& bounds,
+                                       std::span<const std::int64_t> space) {
+  const auto fits = [&](std::int64_t from, std::int64_t to) {
+    Access range = access;
+    range.guards.emplace_back(static_cast<std::uint32_t>(dim), from, to);
+    const auto touched = reach(range, space);
+    return !touched || bounds.fit(touched->low, touched->high);
+  };
+  std::vector<std::int64_t> starts;
+  for (std::int64_t first = 0; first < space[dim];) {
+    std::int64_t good = first, bad = space[dim] + 1;  // windows grow with the range
+    while (bad - good > 1) {
+      const std::int64_t end = good + (bad - good) / 2;
+      (fits(first, end) ? good : bad) = end;
+    }
+    if (good == first) return {};
+    starts.push_back(first);
+    first = good;
+  }
+  return starts;
+}
+
+/// Loads of a product's operand that reach farthest along the sum, over more than one window, become one load for each window: an
+/// operand of its own, which counts for a range of the contracted dimension. False if there are none, or
+/// more than a kernel can have.
+bool bind_ranges(FusedKernel& kernel, std::uint32_t operand, const Bounds& bounds, const Caps& caps) {
+  if (kernel.kind != FusedKernel::Kind::Matmul) return false;
+  bool any = false;
+  for (Body* body : {&kernel.a, &kernel.b}) {
+    const std::vector<std::int64_t> space = body_space(kernel, *body);
+    BodyCopy copy(*body);
+    for (const Instr& old : body->instrs) {
+      Instr instr = copy.renamed(old);
+      const bool loads = old.kind == Instr::Kind::Load && old.operand == operand;
+      const auto touched = loads ? reach(old.access, space) : std::nullopt;
+      const bool too_far = touched && !bounds.fit(touched->low, touched->high);
+      const auto far = too_far ? far_sum(kernel, *body, old.access) : std::nullopt;
+      const std::vector<std::int64_t> starts =
+          far ? range_starts(old.access, *far, bounds, space) : std::vector<std::int64_t>();
+      if (starts.empty() || kernel.operands.size() + starts.size() - 1 > caps.max_storage_buffers) {
+        copy.stand_in(copy.push(std::move(instr)));
+        continue;
+      }
+      any = true;
+      const auto dim = static_cast<std::uint32_t>(*far);
+      Instr coordinate;
+      coordinate.kind = Instr::Kind::Index;
+      coordinate.dtype = DType::i32;
+      coordinate.dim = dim;
+      coordinate.access.strides = {1};
+      const std::uint32_t index = copy.push(std::move(coordinate));
+      std::optional<std::uint32_t> value;
+      for (std::size_t w = 0; w < starts.size(); ++w) {
+        const std::int64_t end = w + 1 < starts.size() ? starts[w + 1] : space[*far];
+        Instr window = instr;
+        window.access.guards.emplace_back(dim, starts[w], end);
+        if (w > 0) {
+          window.operand = static_cast<std::uint32_t>(kernel.operands.size());
+          kernel.operands.push_back(KernelOperand(kernel.operands[operand]));
+        }
+        const std::uint32_t here = copy.push(std::move(window));
+        if (!value) {
+          value = here;
+          continue;
+        }
+        const std::uint32_t counts =
+            copy.op("greater_equal", DType::boolean, {index, copy.literal(DType::i32, starts[w])});
+        value = copy.op("select", instr.dtype, {counts, here, *value});
+      }
+      copy.stand_in(*value);
+    }
+    *body = copy.finish(std::move(body->stores));
   }
   return any;
 }
@@ -273,7 +390,7 @@ class RowSplitter {
       return;
     }
     const Bounds bounds(kernel.operands[*worst], caps_);
-    if (bind_windows(kernel, *worst, bounds)) {
+    if (bind_windows(kernel, *worst, bounds) || bind_ranges(kernel, *worst, bounds, caps_)) {
       split(std::move(kernel));
       return;
     }

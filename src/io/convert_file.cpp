@@ -81,8 +81,16 @@ ConvertedTensor plan(const Source& source, std::optional<DType> wanted, bool blo
   return plan;
 }
 
-std::vector<std::byte> converted(const Source& source, DType to) {
+std::vector<std::byte> converted(const Source& source, DType to, const TensorEdits& edits) {
   Literal value = source.read();
+  const auto edit = edits.find(source.name);
+  if (edit != edits.end()) {
+    const TensorType wide{DType::f32, value.type().shape};
+    if (is_quantized(value.type().dtype)) value = dequantize(value);
+    if (value.type() != wide) value = Literal::from_doubles(wide, value.to_doubles());
+    value = edit->second(std::move(value));
+    AESHNA_CHECK(value.type() == wide);
+  }
   const DType from = value.type().dtype;
   if (from != to) {
     if (is_quantized(from)) value = dequantize(value);
@@ -139,7 +147,7 @@ void set_integer(GgufMetadata& metadata, std::string key, std::uint32_t value) {
 }  // namespace
 
 std::vector<ConvertedTensor> convert_file(const std::filesystem::path& from, const std::filesystem::path& to,
-                                          std::optional<DType> dtype) {
+                                          std::optional<DType> dtype, const TensorEdits& edits) {
   const bool blocks = is_gguf(to);
   const auto type = dtype ? file_type(*dtype) : std::nullopt;
   if (dtype && !type) fail(ErrorCode::Unsupported, "tensors cannot be converted to {}", dtype_name(*dtype));
@@ -148,13 +156,21 @@ std::vector<ConvertedTensor> convert_file(const std::filesystem::path& from, con
   if (std::filesystem::equivalent(from, to, ignored))
     fail(ErrorCode::InvalidArgument, "{} is the file that is read", to.string());
 
+  for (const auto& [name, edit] : edits) {
+    const auto found = std::ranges::find(input.tensors, name, &Source::name);
+    if (found == input.tensors.end()) fail(ErrorCode::NotFound, "{} has no tensor '{}'", from.string(), name);
+    const DType d = found->type.dtype;
+    AESHNA_CHECK(is_float(d) || is_quantized(d));
+  }
+
   std::vector<ConvertedTensor> report;
   std::vector<GgufTensor> gguf;
   std::vector<SafetensorsSource> safetensors;
   for (const Source& source : input.tensors) {
-    const ConvertedTensor& planned = report.emplace_back(plan(source, dtype, blocks));
+    ConvertedTensor& planned = report.emplace_back(plan(source, dtype, blocks));
+    planned.edited = edits.contains(source.name);
     const TensorType stored{planned.to, source.type.shape};
-    const auto read = [&source, target = planned.to] { return converted(source, target); };
+    const auto read = [&source, &edits, target = planned.to] { return converted(source, target, edits); };
     if (blocks) {
       gguf.push_back({source.name, stored, read});
     } else {

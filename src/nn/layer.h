@@ -51,4 +51,8 @@ class Layer : public Call {
   Value x_;
 };
 
+/// scale (x A^T) B^T, [..., out], of a layer's x; parameters "<name>.lora_A.weight" [rank, in] and, at first zero,
+/// "<name>.lora_B.weight" [out, rank].
+Value low_rank(const Layer& layer, std::int64_t out, std::int64_t rank, double scale, bool trainable);
+
 }  // namespace aeshna::nn

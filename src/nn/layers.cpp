@@ -5,6 +5,17 @@
 
 namespace aeshna::nn {
 
+Value low_rank(const Layer& layer, std::int64_t out, std::int64_t rank, double scale, bool trainable) {
+  layer.require(rank >= 1, "needs a LoRA rank of at least 1, not {}", rank);
+  layer.require(std::isfinite(scale), "cannot scale LoRA by {}", scale);
+  const Shape& shape = layer.x().shape();
+  const Value a = layer.parameter("lora_A.weight", {rank, shape[shape.rank() - 1]}, {}, trainable);
+  const Value b = layer.parameter("lora_B.weight", {out, rank}, Init::zeros(), trainable);
+  const Value low = aeshna::linear(layer.at(layer.x()), layer.at(a));
+  const Value scaled = mul(layer.at(low), layer.at(scale));  // the smallest tensor on the way
+  return aeshna::linear(layer.at(scaled), layer.at(b));
+}
+
 Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions options, Loc loc) {
   const Layer layer("linear", name, x, loc);
   layer.require(x.shape().rank() >= 1, "needs an input of rank >= 1, not {}", x.type().to_string());
@@ -18,14 +29,7 @@ Value linear(Value x, std::int64_t out, std::string_view name, LinearOptions opt
   if (!options.lora) return y;
 
   const auto& [rank, alpha] = *options.lora;
-  layer.require(rank >= 1, "needs a LoRA rank of at least 1, not {}", rank);
-  layer.require(std::isfinite(alpha), "cannot scale LoRA by alpha = {}", alpha);
-  const Value a = layer.parameter("lora_A.weight", {rank, in}, {}, options.trainable);
-  const Value b = layer.parameter("lora_B.weight", {out, rank}, Init::zeros(), options.trainable);
-  const Value low = aeshna::linear(layer.at(x), layer.at(a));
-  const Value scaled =
-      mul(layer.at(low), layer.at(alpha / static_cast<double>(rank)));  // the smallest tensor on the way
-  return add(layer.at(y), layer.at(aeshna::linear(layer.at(scaled), layer.at(b))));
+  return add(layer.at(y), layer.at(low_rank(layer, out, rank, alpha / static_cast<double>(rank), options.trainable)));
 }
 
 Value embedding(Value ids, std::int64_t count, std::int64_t width, std::string_view name, EmbeddingOptions options, Loc loc) {

@@ -19,8 +19,9 @@ std::string launch_obstacle(const KernelSpec& spec, const Caps& caps) {
     return formatted("{} bytes of shared memory; the device has {}", spec.shared_bytes, caps.shared_bytes);
   if (bindings > caps.max_storage_buffers)
     return formatted("{} storage buffers; the device allows {}", bindings, caps.max_storage_buffers);
-  if (spec.workspace_bytes > caps.max_storage_range)
-    return formatted("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, caps.max_storage_range);
+  if (const std::uint64_t most = std::min<std::uint64_t>(caps.max_storage_range, caps.max_buffer_size);
+      spec.workspace_bytes > most)
+    return formatted("{} bytes of workspace; a binding covers {}", spec.workspace_bytes, most);
   if (spec.workgroups > max_workgroups(caps))
     return formatted("{} workgroups; the device launches at most {}", spec.workgroups, max_workgroups(caps));
   return {};

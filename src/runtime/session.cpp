@@ -40,6 +40,7 @@ void timed(std::vector<Session::StageSeconds>& times, std::string stage, F&& f) 
 /// Tensors of a checkpoint of this session, by role.
 struct CheckpointTensors {
   std::vector<std::string> parameters;
+  std::vector<std::string> frozen;        ///< parameters that need not be in it
   std::vector<std::string> user_states;   ///< running statistics, counters: part of the model
   std::vector<std::string> train_states;  ///< moments, step, seed
   std::vector<std::string> accumulating;  ///< what lives from one micro-step to the next
@@ -53,7 +54,8 @@ CheckpointTensors checkpoint_tensors(const Session::Impl& session) {
       if ((!is_parameter(node) && !is_state(node)) || node.name == reserved::status || !seen.insert(node.name).second)
         continue;
       if (is_parameter(node)) {
-        result.parameters.push_back(node.name);
+        const bool kept = session.options.save_frozen || node.attrs.get_or("trainable", true);
+        (kept ? result.parameters : result.frozen).push_back(node.name);
       } else if (node.name == reserved::bad || node.name.starts_with(reserved::accumulator)) {
         result.accumulating.push_back(node.name);
       } else if (node.name.starts_with(reserved::prefix)) {
@@ -195,6 +197,7 @@ std::string Session::load(const std::filesystem::path& file) {
   const CheckpointTensors tensors = checkpoint_tensors(*impl_);
   CheckpointDemand demand;
   demand.required = tensors.parameters;
+  demand.optional = tensors.frozen;
   if (impl_->training() && impl_->options.update) {
     append(demand.required, tensors.user_states);
     append(demand.required, tensors.train_states);
@@ -202,7 +205,7 @@ std::string Session::load(const std::filesystem::path& file) {
     demand.accumulate = impl_->options.train.accumulate;
     demand.optimizer = impl_->optimizer_name();
   } else {
-    demand.optional = tensors.user_states;
+    append(demand.optional, tensors.user_states);
     demand.allow_training_state = true;
   }
   const CheckpointInfo info = read_checkpoint(impl_->weights.impl(), file, demand);

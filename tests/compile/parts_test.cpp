@@ -230,6 +230,26 @@ TEST(PartsDevice, ProductsWithManyRows) {
   expect_values(g, {{"x", ramp({300, 20}, 0.37)}, {"w", ramp({20, 17}, 0.61)}});
 }
 
+TEST(PartsDevice,
+     ProductsWithLongSums) {  // of rows that lie in several buffers: gradients by the input and by the weight
+  Graph g;
+  const Value w = g.input("w", {411, 20}), u = g.input("u", {5, 411}), x = g.input("x", {411, 17}),
+              v = g.input("v", {1, 411});
+  g.output("by_input", tanh(matmul(u, w)) + 1);
+  g.output("by_weight", matmul(x, w, true));
+  g.output("both", matmul(w, w, true));
+  g.output("vector", matmul(v, w * 2));
+  g.output("long_row", matmul(g.input("a", {2, 5001}), g.input("b", {5001, 2})));
+  expect_values(g,
+                {{"w", ramp({411, 20}, 0.37)},
+                 {"u", ramp({5, 411}, 0.61)},
+                 {"x", ramp({411, 17}, 0.29)},
+                 {"v", ramp({1, 411}, 0.53)},
+                 {"a", ramp({2, 5001}, 0.41)},
+                 {"b", ramp({5001, 2}, 0.67)}},
+                2e-5);
+}
+
 TEST(PartsDevice, StatesThatSwap) {  // copies, part by part
   Graph g;
   const Value a = g.state("a", {100, 70}), b = g.state("b", {100, 70});
@@ -374,7 +394,9 @@ TEST(PartsPlan, WhatCannotBeSplitNamesTheLimit) {
               AllOf(HasSubstr("sort"), HasSubstr("max_buffer_size of small is 16384")));
   EXPECT_THAT(message([](Graph& g) { g.output("y", argmax(reshape(g.input("x", {100, 100}), {10000}), 0)); }),
               AllOf(HasSubstr("argmax"), HasSubstr("max_buffer_size of small is 16384")));
-  EXPECT_THAT(message([](Graph& g) { g.output("y", matmul(g.input("x", {4, 5000}), g.input("w", {5000, 4}))); }),
+  EXPECT_THAT(message([](Graph& g) {
+                g.output("y", matmul(g.input("x", {4, 50000}), g.input("w", {50000, 4})));
+              }),
               AllOf(HasSubstr("matmul"), HasSubstr("max_buffer_size of small is 16384")));
   EXPECT_THAT(message([](Graph& g) {
                 const Value q = g.input("q", {1, 2, 300, 16});

@@ -448,7 +448,9 @@ TEST(SessionQuant, RowSplits) {
     Graph g;
     const Value w = g.parameter("w", type.shape, {.dtype = dtype, .trainable = false});
     g.output("y", linear(g.input("x", {1, 512}), w));
-    g.output("z", linear(g.input("xs", {9, 512}), w));
+    const Value xs = g.input("xs", {9, 512}), z = linear(xs, w);
+    g.output("z", z);
+    g.output("dxs", gradients(sum(z * z), {xs})[0]);  // the cut is then along the sum
     g.output("w", cast(w, DType::f32));
     Weights weights(g, {.device = small});
     weights.set("w", blocks_of(type, 6));

@@ -55,6 +55,7 @@ class GgufModelLoader {
     }
     // Only "llama" has rows of q and k permuted so that neighbours are rotated.
     c.rope_interleaved = architecture_ == "llama";
+    if (c.rope_interleaved) out_.set_interleaved_heads();
     sizes(c);
     rotation(c);
     attention(c);

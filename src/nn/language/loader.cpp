@@ -12,9 +12,6 @@
 
 namespace aeshna {
 
-namespace {
-
-/// A tensor as its parameter wants it: as it is, or as f32 from a 16-bit float.
 Literal as_parameter(const FoundTensor& tensor, const TensorType& type) {
   Literal value = tensor.read();
   const DType from = value.type().dtype;
@@ -33,8 +30,6 @@ Literal as_parameter(const FoundTensor& tensor, const TensorType& type) {
   }
   return {type, std::move(result)};
 }
-
-}  // namespace
 
 bool apply_architecture(std::string_view architecture, models::LlamaConfig& c) {
   if (architecture == "llama") return true;
@@ -94,7 +89,10 @@ void ModelLoader::set_tensors(std::map<std::string, FoundTensor, std::less<>> te
               type.to_string());
     }
     model_.parameters_.emplace(node.name, type);
-    model_.sources_.emplace(node.name, [tensor = std::move(tensor), type] { return as_parameter(tensor, type); });
+    std::string name = tensor.file_name;
+    model_.sources_.emplace(node.name, LanguageModel::Source{std::move(name), [tensor = std::move(tensor), type] {
+                                                               return as_parameter(tensor, type);
+                                                             }});
     tensors.erase(found);
   }
   if (!missing.empty()) corrupt("there are no tensors for {}", missing);
@@ -120,12 +118,21 @@ ChatTemplate LanguageModel::chat_template() const {
   }
 }
 
-Literal LanguageModel::weight(std::string_view parameter) const {
+const LanguageModel::Source& LanguageModel::source(std::string_view parameter) const {
   const auto found = sources_.find(parameter);
-  if (found != sources_.end()) return found->second();
+  if (found != sources_.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [name, source] : sources_) names.push_back(name);
   fail(ErrorCode::NotFound, "{} has no parameter '{}'{}", name_, parameter, suggest_names(parameter, names));
+}
+
+Literal LanguageModel::weight(std::string_view parameter) const { return source(parameter).read(); }
+
+const std::string& LanguageModel::tensor_name(std::string_view parameter) const { return source(parameter).tensor; }
+
+LanguageModel LanguageModel::load(const std::filesystem::path& path) {
+  std::error_code unseen;  // what cannot be looked at is reported when it is read
+  return std::filesystem::is_directory(path, unseen) ? load_hugging_face(path) : load_gguf(path);
 }
 
 }  // namespace aeshna

@@ -14,6 +14,9 @@ struct FoundTensor {
   double added = 0;  ///< to each element (Gemma's norms)
 };
 
+/// A tensor as its parameter wants it: as it is, or as f32 from a 16-bit float.
+Literal as_parameter(const FoundTensor& tensor, const TensorType& type);
+
 class ModelLoader {
  public:
   explicit ModelLoader(std::string name) { model_.name_ = std::move(name); }
@@ -26,6 +29,7 @@ class ModelLoader {
   }
   models::LlamaConfig& config() { return model_.config_; }
   const std::string& name() const { return model_.name_; }
+  void set_interleaved_heads() { model_.interleaved_heads_ = true; }
   void set_chat_template(std::string text) { model_.chat_template_ = std::move(text); }
 
   /// Error(Unsupported) with all that was refused so far.

@@ -3,6 +3,7 @@
 #include "nn/models/llama.h"
 
 #include <cmath>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -50,6 +51,8 @@ class Llama : public Model {
       x = gather_elements(at(x), at(reshape(at(*decode_->row), {ids_.shape()[0], 1, 1}, loc())), 1);
     x = norm(x, "model.norm");
     const Value y = linear(at(x), at(c_.tied ? table : weight("lm_head.weight", {c_.vocab, c_.hidden}, {})));
+    for (const auto& [name, adapter] : c_.adapters)
+      require(adapted_.contains(name), "has an adapter for '{}', which is no linear of its layers", name);
     return softcapped(y, c_.logits_softcap);
   }
 
@@ -92,11 +95,16 @@ class Llama : public Model {
   }
 
   /// x [..., in] -> [..., out]
-  Value project(Value x, std::int64_t out, const std::string& name, bool bias = false) const {
+  Value project(Value x, std::int64_t out, const std::string& name, bool bias = false) {
     const Value w = weight(name + ".weight", {out, x.shape()[x.shape().rank() - 1]}, {});
     std::optional<Value> b;
     if (bias) b = graph().parameter(name + ".bias", {out}, {.init = Init::zeros(), .trainable = c_.trainable}, loc());
-    return linear(at(x), at(w), b);
+    const Value y = linear(at(x), at(w), b);
+    const auto adapter = c_.adapters.find(name);
+    if (adapter == c_.adapters.end()) return y;
+    adapted_.insert(adapter->first);
+    const nn::Layer layer("lora", name, nn::dropout(x, c_.adapter_dropout, true, loc()), loc());
+    return add(at(y), at(nn::low_rank(layer, out, adapter->second.rank, adapter->second.scale, true)));
   }
 
   /// Elements [begin, end) of the last axis.
@@ -110,7 +118,7 @@ class Llama : public Model {
     return c_.window > 0 && (c_.window_period == 0 || (layer + 1) % c_.window_period != 0);
   }
 
-  Value layer(Value x, std::int64_t i) const {
+  Value layer(Value x, std::int64_t i) {
     const std::string name = formatted("model.layers.{}.", i);
     Value update = self_attention(norm(x, name + "input_layernorm"), i);
     if (c_.post_norms) update = norm(update, name + "post_attention_layernorm");
@@ -121,7 +129,7 @@ class Llama : public Model {
     return add(at(x), at(update));
   }
 
-  Value feed_forward(Value x, const std::string& name) const {
+  Value feed_forward(Value x, const std::string& name) {
     Value gate, up;
     if (c_.fused_gate_up) {
       const Value both = project(x, 2 * c_.ffn, name + "gate_up_proj");
@@ -135,7 +143,7 @@ class Llama : public Model {
     return project(mul(at(active), at(up)), c_.hidden, name + "down_proj");
   }
 
-  Value self_attention(Value x, std::int64_t i) const {
+  Value self_attention(Value x, std::int64_t i) {
     const std::string name = formatted("model.layers.{}.self_attn.", i);
     const std::int64_t queries = c_.heads * c_.head_dim, keys = c_.kv_heads * c_.head_dim;
     Value q, k, v;
@@ -227,6 +235,7 @@ class Llama : public Model {
   Value ids_, positions_;
   Value written_;  ///< with a slot: where the rows of each sequence go
   const LlamaDecode* decode_;
+  std::set<std::string_view> adapted_;  ///< linears whose adapter was built
 };
 
 }  // namespace
