@@ -112,6 +112,7 @@ TEST_P(Fuzz, TheCorpusIsWhatTheWritersMake) {
     for (const auto& [name, text] : made) std::ofstream(folder / name, std::ios::binary) << text;
   }
   const auto committed = corpus(*GetParam());
+  for (const auto& [name, text] : committed) check(*GetParam(), text);
   for (const auto& [name, text] : made) {
     ASSERT_TRUE(committed.contains(name)) << name;
     EXPECT_EQ(committed.at(name), text) << name;
@@ -141,19 +142,6 @@ INSTANTIATE_TEST_SUITE_P(LongFormats, LongFuzz,
                          [](const auto& info) {
                            return formatted("{}_{}", std::get<0>(info.param)->name, std::get<1>(info.param));
                          });
-
-/// AESHNA_FUZZ_INPUT=NAME=FILE runs one input: `gguf=/tmp/aeshna-fuzz-gguf-...`.
-TEST(FuzzInput, OfTheEnvironment) {
-  const char* given = std::getenv("AESHNA_FUZZ_INPUT");
-  if (given == nullptr) GTEST_SKIP() << "AESHNA_FUZZ_INPUT is not set";
-  const std::string text = given;
-  const std::size_t equals = text.find('=');
-  const auto found = std::ranges::find(targets(), std::string_view(text).substr(0, equals), &Target::name);
-  ASSERT_TRUE(equals != std::string::npos && found != targets().end()) << text << " is no TARGET=FILE";
-  std::string error;
-  const Verdict verdict = check(*found, file_text(text.substr(equals + 1)), &error);
-  std::printf("%s %s\n", verdict == Verdict::Accepted ? "accepted" : "refused:", error.c_str());
-}
 
 }  // namespace
 }  // namespace aeshna::fuzz

@@ -207,6 +207,13 @@ TEST_F(Gguf, HostileCounts) {
   EXPECT_HAS(refusal(Maker().header(0, 0, 0x03000000), ErrorCode::Unsupported), "version 3 in big-endian");
 }
 
+TEST_F(Gguf, ArraysNestedTenThousandDeep) {
+  Maker deep;
+  deep.header(0, 1).text("k").u32(9);
+  for (int i = 0; i < 10'000; ++i) deep.u32(9).u64(1);
+  EXPECT_HAS(refusal(deep.u32(4).u64(1).u32(7).data(64), ErrorCode::Unsupported), "'k' is an array of arrays");
+}
+
 TEST_F(Gguf, HostileTensors) {
   const auto one = [](std::vector<std::uint64_t> dims, std::uint32_t type = 0, std::uint64_t offset = 0,
                       std::size_t data = 64) {

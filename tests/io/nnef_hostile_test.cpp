@@ -101,6 +101,11 @@ TEST(NnefHostile, RecursionAndExplosion) {
           "more than 2097152 steps");
 }
 
+TEST(NnefHostile, CyclesAreUsesOfWhatIsNotThere) {
+  for (const char* body : {"y = relu(y);", "a = relu(b); b = relu(a); y = b;", "y = [y];"})
+    EXPECT_ERROR(import_text(one_input("[1]", body)), ErrorCode::CorruptFile, "graph.nnef:6:");
+}
+
 TEST(NnefHostile, LongTexts) {
   limited("version 1.0; graph g(x) -> (y) { x = constant(shape = [1], value = [" + repeated("1,", 1 << 20),
           "more than 1048576 expressions and types");

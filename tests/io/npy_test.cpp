@@ -95,6 +95,15 @@ TEST(Npy, RefusesByName) {
   EXPECT_ERROR(read_npy("/no/such.npy"), ErrorCode::NotFound, "such.npy");
 }
 
+TEST(Npy, NestedTenThousandDeep) {
+  for (const char c : {'(', '[', '{'}) {
+    const std::string deep(10'000, c);
+    EXPECT_ERROR(parse_npy(file_of("{'descr': '<f4', 'fortran_order': False, 'shape': " + deep, "", 2), "deep.npy"),
+                 ErrorCode::CorruptFile, "deep.npy");
+    EXPECT_THROW(parse_npy(file_of(deep, "", 2), "deep.npy"), Error);
+  }
+}
+
 TEST(Npy, CutOffFilesAreErrors) {
   const std::vector<std::byte> whole =
       file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", floats({0, 3, 1, 4, 2, 5}));

@@ -102,6 +102,10 @@ TEST(OnnxHostile, NestingIsBounded) {
       EXPECT_NE(text.find("nested deeper than 100 messages"), std::string::npos) << text;
     }
   }
+  // Ten thousand levels of the shortest kind: attributes of nodes of graphs.
+  std::string inner;
+  for (int i = 0; i < 10'000; ++i) inner = bytes(6, bytes(1, bytes(5, inner)));
+  EXPECT_NE(outcome_of(bytes(7, bytes(1, bytes(5, inner)))).find("nested deeper than 100 messages"), std::string::npos);
   // Functions that each call the next twice: 2^30 nodes in a few hundred bytes.
   std::string functions = bytes(8, bytes(1, "f") + number(2, 1));
   for (int i = 0; i < 30; ++i) {

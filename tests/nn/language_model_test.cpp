@@ -380,6 +380,21 @@ TEST(LanguageModel, HuggingFaceRefusals) {
              "absent.safetensors");
 }
 
+TEST(LanguageModel, JsonNestedTenThousandDeep) {
+  const std::string deep = std::string(10'000, '[') + std::string(10'000, ']');
+  const TempDir dir;
+  write_hugging_face(dir, plain_model("llama"));
+  for (const char* file : {"config.json", "model.safetensors.index.json", "tokenizer_config.json",
+                           "generation_config.json", "tokenizer.json"}) {
+    const std::string good = read_text(dir / file);
+    dir.write(file, R"({"eos_token_id": )" + deep + ", " + good.substr(1));
+    const std::string text =
+        message_of(ErrorCode::CorruptFile, [&] { (void)LanguageModel::load_hugging_face(dir.path()); });
+    EXPECT_HAS(text, std::string(file) + ": JSON nested deeper than 64 levels");
+    dir.write(file, good);
+  }
+}
+
 TEST(LanguageModel, EightBitFloatsAreRefused) {
   const TempDir dir;
   write_hugging_face(dir, plain_model("llama"));

@@ -81,12 +81,12 @@ TEST(Unicode, CanonicalComposition) {
 
 TEST(TokenizerSplits, AreThoseOfTheExpressions) {
   const json data = fixture("splits");
-  const std::vector<std::pair<std::string, std::vector<Split>>> rules = {
-      {"gpt2", {Split::Gpt2}},
-      {"llama3", {Split::Llama3}},
-      {"qwen2", {Split::Qwen2}},
-      {"smollm", {Split::Digits, Split::Gpt2}},
-      {"default", {Split::Punctuation, Split::Gpt2, Split::DigitRuns, Split::DigitTriples}}};
+  const std::vector<std::pair<std::string, std::vector<SplitRule>>> rules = {
+      {"gpt2", {SplitRule::Gpt2}},
+      {"llama3", {SplitRule::Llama3}},
+      {"qwen2", {SplitRule::Qwen2}},
+      {"smollm", {SplitRule::Digits, SplitRule::Gpt2}},
+      {"default", {SplitRule::Punctuation, SplitRule::Gpt2, SplitRule::DigitRuns, SplitRule::DigitTriples}}};
   for (const auto& [name, splits] : rules) {
     for (std::size_t i = 0; i < data["texts"].size(); ++i) {
       const auto text = data["texts"][i].get<std::string>();
@@ -281,6 +281,24 @@ TEST(Tokenizer, JsonRefusals) {
   EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["x"] = "y"; }), "type must be number");
   EXPECT_HAS(corrupt([](json& j) { j = json::array(); }), "no JSON object");
   EXPECT_ERROR((void)tokenizer_of_json(std::string_view("{"), "t.json"), ErrorCode::CorruptFile, "t.json");
+}
+
+TEST(Tokenizer, JsonNestedTenThousandDeep) {
+  constexpr std::size_t kDeep = 10'000;
+  const auto refused = [](const std::string& text) {
+    return test::message_of(ErrorCode::CorruptFile, [&] { (void)tokenizer_of_json(text, "t.json"); });
+  };
+  const std::string open(kDeep, '['), close(kDeep, ']');
+  // Whole ones, which a parser would accept, and cut off ones; where the message would print them, and where nobody looks.
+  for (const std::string& deep : {open + close, open}) {
+    EXPECT_HAS(refused(deep), "t.json: JSON nested deeper than 64 levels");
+    EXPECT_HAS(refused(R"({"normalizer": {"type": "Odd", "what": )" + deep + "}}"), "nested deeper than 64 levels");
+    EXPECT_HAS(refused(R"({"version": )" + deep + "}"), "nested deeper than 64 levels");
+  }
+  std::string objects;
+  for (std::size_t i = 0; i < kDeep; ++i) objects += R"({"\\\"[": )";
+  EXPECT_HAS(refused(objects), "nested deeper than 64 levels");
+  EXPECT_HAS(refused("[\"" + open + "\"]"), "no JSON object") << "brackets in a text are no nesting";
 }
 
 TEST(Tokenizer, GgufRefusals) {

@@ -7,6 +7,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "io/json_field.h"
 #include "io/safetensors.h"
 #include "nn/language/loader.h"
 #include "nn/tokenizer/load.h"
@@ -57,15 +58,10 @@ constexpr std::string_view kDescriptive[] = {"architectures",
                                              "_attn_implementation",
                                              "original_max_position_embeddings"};
 
-Json read_json(const fs::path& path) {
-  const std::vector<std::byte> bytes = read_file(path, kMaxJson);
-  try {
-    Json json = Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    if (json.is_object()) return json;
-  } catch (const Json::exception& e) {
-    fail(ErrorCode::CorruptFile, "{}: {}", path.string(), e.what());
-  }
-  fail(ErrorCode::CorruptFile, "{}: no JSON object", path.string());
+Json read_object(const fs::path& path) {
+  Json json = read_json(path);
+  if (!json.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", path.string());
+  return json;
 }
 
 class FolderLoader {
@@ -74,7 +70,7 @@ class FolderLoader {
 
   LanguageModel load() {
     try {
-      config_ = read_json(folder_ / "config.json");
+      config_ = read_object(folder_ / "config.json");
       read_config();
       files();
       out_.set_tensors(tensors());
@@ -222,7 +218,7 @@ class FolderLoader {
     const fs::path index = folder_ / "model.safetensors.index.json";
     std::vector<std::string> names;
     if (fs::exists(index)) {
-      const Json listed = read_json(index);
+      const Json listed = read_object(index);
       for (const auto& item : listed.at("weight_map").items()) {
         const auto name = item.value().get<std::string>();
         if (name.empty() || fs::path(name).filename() != name || name == "..")
@@ -279,7 +275,7 @@ class FolderLoader {
       return static_cast<std::int32_t>(found - spec.tokens.begin());
     };
     if (fs::exists(folder_ / "tokenizer_config.json")) {
-      const Json settings = read_json(folder_ / "tokenizer_config.json");
+      const Json settings = read_object(folder_ / "tokenizer_config.json");
       if (settings.contains("bos_token")) spec.bos = id_of(settings["bos_token"]);
       if (settings.contains("eos_token")) spec.eos = id_of(settings["eos_token"]);
       if (const auto found = settings.find("chat_template"); found != settings.end()) {
@@ -300,7 +296,7 @@ class FolderLoader {
     if (spec.eos) add_end(*spec.eos);
     Json ends = config_.value("eos_token_id", Json());
     if (fs::exists(folder_ / "generation_config.json"))
-      ends = read_json(folder_ / "generation_config.json").value("eos_token_id", ends);
+      ends = read_object(folder_ / "generation_config.json").value("eos_token_id", ends);
     if (ends.is_number_integer()) add_end(ends.get<std::int64_t>());
     if (ends.is_array())
       for (const Json& id : ends)

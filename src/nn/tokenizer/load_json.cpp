@@ -8,6 +8,7 @@
 #include "aeshna/tokenizer.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "io/json_field.h"
 #include "nn/tokenizer/load.h"
 
 namespace aeshna {
@@ -21,27 +22,23 @@ constexpr std::size_t kMaxTokens = 1 << 24;
 
 struct Pattern {
   std::string_view text;
-  Split split;
+  SplitRule split;
 };
 constexpr std::array<Pattern, 5> kPatterns = {{
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", Split::Gpt2},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitRule::Gpt2},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     Split::Llama3},
+     SplitRule::Llama3},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     Split::Qwen2},
-    {R"(\p{N})", Split::Digits},
-    {R"(\p{N}+)", Split::DigitRuns},
+     SplitRule::Qwen2},
+    {R"(\p{N})", SplitRule::Digits},
+    {R"(\p{N}+)", SplitRule::DigitRuns},
 }};
 
 class Loader {
  public:
   Loader(std::string name, std::string_view text) {
     spec_.name = std::move(name);
-    try {
-      root_ = Json::parse(text);
-    } catch (const Json::exception& e) {
-      fail(ErrorCode::CorruptFile, "{}: {}", spec_.name, e.what());
-    }
+    root_ = parse_json(text, spec_.name);
     if (!root_.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", spec_.name);
   }
 
@@ -129,13 +126,13 @@ class Loader {
         spec_.prefix = TokenizerSpec::Prefix::Always;
         spec_.prefix_if_missing = true;
       }
-      if (value(part, "use_regex", true)) spec_.splits.push_back(Split::Gpt2);
+      if (value(part, "use_regex", true)) spec_.splits.push_back(SplitRule::Gpt2);
     } else if (type == "Digits") {
-      spec_.splits.push_back(value(part, "individual_digits", false) ? Split::Digits : Split::DigitRuns);
+      spec_.splits.push_back(value(part, "individual_digits", false) ? SplitRule::Digits : SplitRule::DigitRuns);
     } else if (type == "Metaspace" && value<std::string>(part, "replacement", "") == kSpaceMark) {
       spec_.space_mark = true;
       prefix_scheme(part);
-      if (value(part, "split", true)) spec_.splits.push_back(Split::SpaceMark);
+      if (value(part, "split", true)) spec_.splits.push_back(SplitRule::SpaceMark);
     } else if (type == "Split") {
       split(part);
     } else {
@@ -151,7 +148,8 @@ class Loader {
     const bool invert = value(part, "invert", false);
     const auto found = std::ranges::find(kPatterns, regex, &Pattern::text);
     // The first three find everything, so that removing what they do not find removes nothing.
-    const bool whole = found != kPatterns.end() && found->split != Split::Digits && found->split != Split::DigitRuns;
+    const bool whole =
+        found != kPatterns.end() && found->split != SplitRule::Digits && found->split != SplitRule::DigitRuns;
     if (found != kPatterns.end() &&
         ((behavior == "Isolated" && !invert) || (whole && behavior == "Removed" && invert))) {
       spec_.splits.push_back(found->split);
