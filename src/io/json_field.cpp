@@ -56,6 +56,15 @@ json read_json(const std::filesystem::path& path) {
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
 }
 
+std::optional<std::int64_t> json_integer(const json& value) {
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= 0x1p53) || std::trunc(number) != number) return std::nullopt;
+  return static_cast<std::int64_t>(number);
+}
+
 void JsonField::refuse(std::string_view found) const {
   fail(ErrorCode::CorruptFile, "{}: '{}' is {}", source_, path_, found);
 }

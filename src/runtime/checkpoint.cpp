@@ -45,7 +45,7 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
   if (found == file.metadata().end()) return info;
   try {
     const Json json = parse_json(found->second, "\"aeshna\"");
-    info.version = json.at("version").get<std::int64_t>();
+    info.version = json_integer(json.at("version")).value();
     if (info.version != 1) {
       fail(ErrorCode::Unsupported, "{}: checkpoint version {}; this build reads version 1", file.name(), info.version);
     }

@@ -368,7 +368,13 @@ TEST(LanguageModel, HuggingFaceRefusals) {
                c["sliding_window"] = 4, c["layer_types"] = {"full_attention", "sliding_attention"};
              }),
              "no regular order");
-  EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = "x"; }), "other types than it should");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = "x"; }), "\"hidden_size\" of config.json is \"x\", no");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 64.5; }), "\"hidden_size\" of config.json is 64.5, no");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 18446744073709551615u; }), "no whole number");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["rms_norm_eps"] = "x"; }), "other types than it should");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["rope_theta"] = 0; }), "\"rope_theta\" of config.json is 0, no positive");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["partial_rotary_factor"] = 1e300; }), "\"partial_rotary_factor\"");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["query_pre_attn_scalar"] = -1; }), "no positive number");
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 0; }), "\"hidden_size\" of config.json is 0");
   EXPECT_HAS(corrupt([](json& c, json&) { c["num_hidden_layers"] = 1 << 20; }), "1048576 layers");
   EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = "../other.safetensors"; }),

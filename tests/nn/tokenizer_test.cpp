@@ -278,7 +278,9 @@ TEST(Tokenizer, JsonRefusals) {
   EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["x"] = -1; }), "has the id -1");
   EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["xx"] = 1 << 30; }), "the id 1073741824");
   EXPECT_HAS(corrupt([](json& j) { j["added_tokens"][0]["id"] = 1 << 30; }), "the id 1073741824");
-  EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["x"] = "y"; }), "type must be number");
+  EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["x"] = "y"; }), "an id is \"y\", no whole number");
+  EXPECT_HAS(corrupt([](json& j) { j["model"]["vocab"]["x"] = 1.5; }), "an id is 1.5, no whole number");
+  EXPECT_HAS(corrupt([](json& j) { j["added_tokens"][0]["id"] = 18446744073709551615u; }), "no whole number");
   EXPECT_HAS(corrupt([](json& j) { j = json::array(); }), "no JSON object");
   EXPECT_ERROR((void)tokenizer_of_json(std::string_view("{"), "t.json"), ErrorCode::CorruptFile, "t.json");
 }

@@ -13,7 +13,12 @@
 #endif
 
 #if defined(AESHNA_COUNTS_HOOKS)
-#include <sanitizer/allocator_interface.h>
+// Of sanitizer/allocator_interface.h, which gcc does not come with.
+extern "C" {
+int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
+                                              void (*on_free)(const volatile void*));
+std::size_t __sanitizer_get_allocated_size(const volatile void* memory);
+}
 #elif defined(AESHNA_DEBUG_COUNTERS) && !defined(__SANITIZE_THREAD__)
 #define AESHNA_COUNTS_NEW 1
 #if defined(__GLIBC__)
@@ -48,7 +53,7 @@ void given(std::size_t bytes) {
 namespace {
 void on_malloc(const volatile void*, std::size_t bytes) { taken(bytes); }
 void on_free(const volatile void* memory) {
-  if (memory != nullptr && count.watching) given(__sanitizer_get_allocated_size(const_cast<const void*>(memory)));
+  if (memory != nullptr && count.watching) given(__sanitizer_get_allocated_size(memory));
 }
 }  // namespace
 

@@ -73,6 +73,11 @@ class Loader {
     if (!object.is_object() || found == object.end()) corrupt(formatted("there is no \"{}\"", key));
     return *found;
   }
+  std::int64_t integer(const Json& value, std::string_view what) const {
+    const auto number = json_integer(value);
+    if (!number) corrupt(formatted("{} is {}, no whole number", what, value.dump()));
+    return *number;
+  }
   template <class T>
   static T value(const Json& object, const char* key, T fallback) {
     const auto found = object.find(key);
@@ -217,7 +222,7 @@ class Loader {
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (!value<std::string>(model, key, "").empty()) refuse(formatted("{} of the model", key));
     for (const auto& item : at(model, "vocab").items()) {
-      const auto id = item.value().get<std::int64_t>();
+      const std::int64_t id = integer(item.value(), "an id");
       // Ids need not be dense, but far beyond their number they are nonsense.
       if (id > static_cast<std::int64_t>(2 * model["vocab"].size() + 65536))
         corrupt(formatted("token '{}' has the id {}", item.key(), id));
@@ -253,8 +258,9 @@ class Loader {
       if (!entry.is_array() || entry.size() != 2) corrupt(formatted("token {} is no pair of text and score", id));
       add_token(id++, entry[0].get<std::string>(), entry[1].get<float>());
     }
-    if (const auto unknown = value<std::int64_t>(model, "unk_id", -1); unknown >= 0) {
-      if (unknown >= id) corrupt(formatted("unk_id is {}, but there are {} tokens", unknown, id));
+    if (model.contains("unk_id") && !model["unk_id"].is_null()) {
+      const std::int64_t unknown = integer(model["unk_id"], "unk_id");
+      if (unknown < 0 || unknown >= id) corrupt(formatted("unk_id is {}, but there are {} tokens", unknown, id));
       spec_.unknown = static_cast<std::int32_t>(unknown);
       spec_.tokens[static_cast<std::size_t>(unknown)].kind = Token::Kind::Unknown;
     }
@@ -266,7 +272,7 @@ class Loader {
     const auto bound = static_cast<std::int64_t>(2 * (spec_.tokens.size() + list->size()) + 65536);
     for (const Json& entry : *list) {
       known(entry, "an added token", {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-      const auto id = at(entry, "id").get<std::int64_t>();
+      const std::int64_t id = integer(at(entry, "id"), "an id");
       if (id > bound) corrupt(formatted("an added token has the id {}", id));
       const auto content = at(entry, "content").get<std::string>();
       if (value(entry, "single_word", false)) refuse(formatted("single_word of the token '{}'", content));
@@ -296,7 +302,7 @@ class Loader {
       }
       const auto name = at(at(item, "SpecialToken"), "id").get<std::string>();
       for (const Json& id : at(at(tokens, name.c_str()), "ids")) {
-        const auto number = id.get<std::int64_t>();
+        const std::int64_t number = integer(id, "an id");
         if (number < 0 || number >= static_cast<std::int64_t>(spec_.tokens.size()))
           corrupt(formatted("the template has the token {}", number));
         (behind ? spec_.after : spec_.before).push_back(static_cast<std::int32_t>(number));
