@@ -1,18 +1,14 @@
 #include "fuzz/target.h"
 
 #include <array>
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <new>
+#include <random>
 
 #include "aeshna/error.h"
 #include "base/format.h"
 #include "support/memory.h"
-
-#ifdef __unix__
-#include <unistd.h>
-#endif
 
 namespace aeshna::fuzz {
 
@@ -44,16 +40,14 @@ void write(const fs::path& path, Bytes bytes) {
 const fs::path& root() {
   struct Root {
     Root() {
-      const fs::path memory = "/dev/shm";
-      std::error_code error;
-      std::string name = "aeshna-fuzz-0";
-#ifdef __unix__
-      name = formatted("aeshna-fuzz-{}", static_cast<long>(getpid()));
-      path = (access(memory.c_str(), W_OK) == 0 ? memory : fs::temp_directory_path()) / name;
-#else
-      path = fs::temp_directory_path() / name;
-#endif
-      fs::create_directories(path, error);
+      const std::string name = formatted("aeshna-fuzz-{:08x}", std::random_device{}());
+      for (const fs::path& where : {fs::path("/dev/shm"), fs::temp_directory_path()}) {
+        std::error_code error;
+        if (!fs::is_directory(where, error)) continue;
+        path = where / name;
+        if (fs::create_directory(path, error)) return;
+      }
+      throw Violation("the harness has no folder for its files");
     }
     ~Root() {
       std::error_code ignored;
