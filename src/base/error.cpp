@@ -26,10 +26,28 @@ const char* error_code_name(ErrorCode code) {
   return "unknown error";
 }
 
-Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)), what_(message_) {}
+namespace {
+
+/// what() ends at a NUL, which a name out of a file may hold.
+std::string without_nul(const std::string& text) {
+  std::string shown;
+  for (const char c : text) {
+    if (c == '\0') {
+      shown += "\\0";
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
+
+}  // namespace
+
+Error::Error(ErrorCode code, std::string message)
+    : code_(code), message_(std::move(message)), what_(without_nul(message_)) {}
 
 Error& Error::context(std::string line) {
-  what_ += "\n  in " + line;
+  what_ += "\n  in " + without_nul(line);
   contexts_.push_back(std::move(line));
   return *this;
 }

@@ -3,26 +3,27 @@
 #include <algorithm>
 #include <cmath>
 
-#include "aeshna/nn.h"
+#include "aeshna/ops.h"
 #include "base/fail.h"
 #include "base/format.h"
 
 namespace aeshna::cli {
 
-void build_char_model(Graph& graph, const CharModel& model, std::int64_t batch, bool loss) {
-  const Value ids = graph.input("ids", {batch, model.window}, DType::i32);
-  const nn::EmbeddingOptions small{.init = Init::normal(0, 0.02)};
-  const Value positions = graph.parameter("positions.weight", {model.window, model.width}, {.init = small.init});
-  Value x = nn::embedding(ids, model.vocabulary, model.width, "characters", small) + positions;
-  x = nn::dropout(x, model.dropout, loss);
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    x = nn::transformer_block(
-        x, formatted("block.{}", i),
-        {.attention = {.heads = model.heads, .causal = true}, .dropout = model.dropout, .training = loss});
-  }
-  const Value logits = nn::linear(nn::layer_norm(x, "norm"), model.vocabulary, "head", {.bias = false});
-  graph.output("logits", logits);
-  if (loss) graph.output("loss", cross_entropy(logits, graph.input("next", {batch, model.window}, DType::i32)));
+models::LlamaConfig char_config(std::int64_t vocabulary, std::int64_t window, std::int64_t width, std::int64_t layers,
+                                std::int64_t heads) {
+  models::LlamaConfig c{.vocab = vocabulary, .hidden = width, .layers = layers, .heads = heads, .kv_heads = heads};
+  c.head_dim = width / heads;
+  c.ffn = (8 * width / 3 + 31) / 32 * 32;  // Llama's share, in whole blocks of quantized weights
+  c.context = window;
+  c.rope_interleaved = true;  // as GGUF files of this architecture have it
+  c.trainable = true;
+  return c;
+}
+
+void build_char_training(Graph& graph, const models::LlamaConfig& config, std::int64_t batch) {
+  const Value ids = graph.input("ids", {batch, config.context}, DType::i32);
+  const Value logits = models::llama(ids, config);
+  graph.output("loss", cross_entropy(logits, graph.input("next", {batch, config.context}, DType::i32)));
 }
 
 Vocabulary::Vocabulary(std::span<const std::byte> text) : ids_(256, -1) {
@@ -56,19 +57,13 @@ std::string Vocabulary::to_hex() const {
   return text;
 }
 
-std::int32_t sample(std::span<const float> logits, double temperature, double uniform) {
-  const auto largest = std::ranges::max_element(logits);
-  const auto best = static_cast<std::int32_t>(largest - logits.begin());
-  if (temperature <= 0) return best;
-  std::vector<double> weights;
-  double sum = 0;
-  for (const float logit : logits) sum += weights.emplace_back(std::exp((logit - *largest) / temperature));
-  double left = uniform * sum;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    if (left < weights[i]) return static_cast<std::int32_t>(i);
-    left -= weights[i];
-  }
-  return best;  // what rounding leaves
+TokenizerSpec Vocabulary::tokenizer() const {
+  TokenizerSpec spec;
+  for (const std::uint8_t byte : bytes_) spec.tokens.push_back({.text = std::string(1, static_cast<char>(byte))});
+  spec.bos = spec.eos = spec.unknown = static_cast<std::int32_t>(spec.tokens.size());
+  spec.tokens.push_back({.text = "<|endoftext|>", .kind = Token::Kind::Control});
+  spec.splits = {SplitRule::Gpt2};
+  return spec;
 }
 
 double surprise(std::span<const float> logits, std::int32_t id) {

@@ -178,6 +178,7 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
       ->type_name("N");
+  command
       ->add_option("--adapter", a->adapter, "Folder of a LoRA adapter: adapter_config.json, adapter_model.safetensors")
       ->type_name("DIR");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");

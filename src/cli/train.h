@@ -42,22 +42,22 @@ int train_pictures(const PictureTask& task, const TrainArguments& arguments, con
 struct CharsArguments {
   std::vector<std::string> text = {};  ///< files; empty: README.md and docs/*.md of the project
   std::int64_t steps = 400;
-  std::int64_t batch = 12;
-  std::int64_t window = 64;  ///< characters that the model sees at once
+  std::int64_t batch = 6;
+  std::int64_t window = 128;  ///< characters that the model sees at once
   std::int64_t width = 64, layers = 2, heads = 4;
-  double dropout = 0;
-  double lr = 3e-3;
+  double lr = 1e-2;
   std::uint64_t seed = 1;
   std::int64_t generate = 300;  ///< characters
   double temperature = 0.7;
   std::string prompt = {};  ///< empty: the text's first character
   std::string out_dir = ".";
   std::string checkpoint = {};  ///< default: OUT_DIR/chars.safetensors
+  std::string gguf = {};        ///< default: OUT_DIR/chars.gguf
   bool resume = false;
 };
 
-/// Trains a character-level transformer, saves it, opens the file in a fresh inference session, measures its loss on the end of the
-/// text, which was held out, and lets it write. Returns the exit status.
+/// Trains a character-level Llama, saves it as a checkpoint and as a GGUF file, opens the latter as `aeshna generate` does, measures its loss
+/// on the end of the text, which was held out, and lets it write. Returns the exit status.
 int train_chars(const CharsArguments& arguments, const Globals& globals);
 /// The subcommand `chars` of `train`.
 void add_train_chars(CLI::App& train, const Globals& globals, Action& action);

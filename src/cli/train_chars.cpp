@@ -1,4 +1,4 @@
-// aeshna train chars: a small transformer learns a text, character by character, and then writes some.
+// aeshna train chars: a small Llama learns a text, character by character, and then writes some.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <system_error>
 
+#include "aeshna/generate.h"
 #include "aeshna/session.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
@@ -19,6 +20,8 @@
 #include "cli/train_report.h"
 #include "gpu/select_device.h"
 #include "io/json_writer.h"
+#include "nn/language/save_gguf.h"
+#include "runtime/checkpoint.h"
 
 namespace aeshna::cli {
 namespace {
@@ -29,7 +32,7 @@ constexpr std::int64_t kReportEvery = 5;       ///< steps between two readings o
 constexpr std::size_t kHeldOutPart = 10;       ///< the last tenth of the text
 constexpr std::int64_t kHeldOutWindows = 24;   ///< measured, evenly spread
 constexpr std::uint64_t kMaxText = 64u << 20;  ///< bytes
-constexpr std::uint64_t kSamplingStream = ~std::uint64_t{0};  ///< steps take the streams from 0 on
+constexpr std::string_view kExtra = "{\"model\":\"llama\",";  ///< how the text of our own in a checkpoint begins
 
 struct Text {
   std::vector<std::byte> bytes;
@@ -112,15 +115,34 @@ struct Training {
 };
 
 /// What must agree for a checkpoint to go on.
-std::string print_extra(const CharModel& model, const Vocabulary& vocabulary) {
-  return formatted("{{\"heads\":{},\"vocabulary\":\"{}\"}}", model.heads, vocabulary.to_hex());
+std::string print_extra(const models::LlamaConfig& config, const Vocabulary& vocabulary) {
+  return formatted("{}\"heads\":{},\"vocabulary\":\"{}\"}}", kExtra, config.heads, vocabulary.to_hex());
 }
 
-Training run_training(const CharsArguments& a, const CharModel& model, const Corpus& corpus, const Device& device,
-                      const fs::path& checkpoint, const std::string& extra, bool quiet) {
+/// Before the session compares the tensors, whose names would not tell why they differ.
+void check_checkpoint(const fs::path& checkpoint, const std::string& extra) {
+  const std::string found = read_checkpoint_info(checkpoint).extra;
+  if (found == extra) return;
+  if (!found.starts_with(kExtra)) {
+    fail(ErrorCode::Unsupported,
+         "{} is no checkpoint of this character model (until 0.1 it had learned positions): train anew, without "
+         "--resume",
+         checkpoint.string());
+  }
+  fail(ErrorCode::InvalidArgument, "{} is of another text or model: its characters or heads differ",
+       checkpoint.string());
+}
+
+struct Files {
+  fs::path checkpoint, gguf;
+};
+
+Training run_training(const CharsArguments& a, const models::LlamaConfig& config, const Vocabulary& vocabulary,
+                      const Corpus& corpus, const Device& device, const Files& files, bool quiet) {
   const Interrupt interrupt;
+  const std::string extra = print_extra(config, vocabulary);
   Graph graph;
-  build_char_model(graph, model, a.batch, true);
+  build_char_training(graph, config, a.batch);
   Weights weights(graph, {.seed = a.seed, .device = device});
   Session session = compile(
       graph, weights,
@@ -128,10 +150,9 @@ Training run_training(const CharsArguments& a, const CharModel& model, const Cor
        .optimizer = AdamW{.lr = static_cast<float>(a.lr), .weight_decay = 0.1f},
        .train = {.schedule = Schedule::cosine(a.steps, std::min<std::int64_t>(20, a.steps / 10)), .clip_norm = 1.0f}});
   std::error_code unseen;
-  if (a.resume && fs::exists(checkpoint, unseen)) {
-    if (session.load(checkpoint) != extra)
-      fail(ErrorCode::InvalidArgument, "{} is of another text or model: its characters or heads differ",
-           checkpoint.string());
+  if (a.resume && fs::exists(files.checkpoint, unseen)) {
+    check_checkpoint(files.checkpoint, extra);
+    session.load(files.checkpoint);
   }
 
   Training t;
@@ -152,66 +173,55 @@ Training run_training(const CharsArguments& a, const CharModel& model, const Cor
   progress.clear();
   t.interrupted = interrupt.requested() && t.done < a.steps;
   t.status = interrupt.status();
-  if (t.done > t.first) session.save(checkpoint, extra);
+  if (t.done > t.first) session.save(files.checkpoint, extra);
+  if (!t.interrupted) {
+    save_gguf(files.gguf, "aeshna train chars", config, vocabulary.tokenizer(),
+              [&](const std::string& parameter) { return weights.get(parameter); });
+  }
   return t;
 }
 
-/// Logits of every position of one window, from a fresh session on the saved file.
-class Reader {
- public:
-  Reader(const CharModel& model, const Device& device, const fs::path& checkpoint, std::uint64_t seed) : model_(model) {
-    build_char_model(graph_, model, 1, false);
-    weights_ = std::make_unique<Weights>(
-        graph_, WeightsOptions{.seed = seed, .device = device});  // only the file makes them good
-    session_ = std::make_unique<Session>(compile(graph_, *weights_));
-    session_->load(checkpoint);
-  }
-  /// `ids`: at most a window; what is behind them does not matter, since attention is causal.
-  const std::vector<float>& read(std::span<const std::int32_t> ids) {
-    std::vector<std::int32_t> window(ids.begin(), ids.end());
-    window.resize(static_cast<std::size_t>(model_.window), 0);
-    session_->set("ids", std::span<const std::int32_t>(window));
-    session_->step();
-    return logits_ = session_->read("logits");
-  }
-  std::span<const float> row(std::size_t position) const {
-    const auto size = static_cast<std::size_t>(model_.vocabulary);
-    return std::span(logits_).subspan(position * size, size);
-  }
-
- private:
-  CharModel model_;
-  Graph graph_;
-  std::unique_ptr<Weights> weights_;
-  std::unique_ptr<Session> session_;
-  std::vector<float> logits_;
-};
-
 /// Mean over evenly spread windows of the text held out.
-double held_out_loss(Reader& reader, const std::vector<std::int32_t>& text, std::int64_t window) {
-  const auto size = static_cast<std::size_t>(window);
+double held_out_loss(const LanguageModel& model, const Device& device, const std::vector<std::int32_t>& text,
+                     std::int64_t window) {
+  Graph graph;
+  graph.output("logits", models::llama(graph.input("ids", {1, window}, DType::i32), model.config()));
+  Weights weights(graph, {.device = device});
+  load_weights(model, weights);
+  Session session = compile(graph, weights);
+  const auto size = static_cast<std::size_t>(window), vocab = static_cast<std::size_t>(model.config().vocab);
   const std::size_t starts = text.size() - size;  // each window needs the character behind it
   const std::size_t count = std::min(starts, static_cast<std::size_t>(kHeldOutWindows));
   double sum = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = i * starts / count;
-    reader.read(std::span(text).subspan(at, size));
-    for (std::size_t p = 0; p < size; ++p) sum += surprise(reader.row(p), text[at + p + 1]);
+    session.set("ids", std::span(text).subspan(at, size));
+    session.step();
+    const std::vector<float> logits = session.read("logits");
+    for (std::size_t p = 0; p < size; ++p)
+      sum += surprise(std::span(logits).subspan(p * vocab, vocab), text[at + p + 1]);
   }
   return sum / static_cast<double>(count * size);
 }
 
-std::string write_text(Reader& reader, std::vector<std::int32_t> ids, const Vocabulary& vocabulary,
+/// As `aeshna generate` writes, but without an end: where the window is full, the second half of it is read anew and becomes the first.
+std::string write_text(const LanguageModel& model, const Device& device, std::vector<std::int32_t> ids,
                        const CharsArguments& a) {
-  PhiloxStream stream(a.seed, kSamplingStream);
-  std::string written;
-  for (std::int64_t i = 0; i < a.generate; ++i) {
-    const std::size_t size = std::min(ids.size(), static_cast<std::size_t>(a.window));
-    reader.read(std::span(ids).last(size));
-    ids.push_back(sample(reader.row(size - 1), a.temperature, stream.next_uniform()));
-    written += vocabulary.decode(ids.back());
+  Generator generator(model, {.context = a.window, .device = device});
+  const auto sampler = host_sampler({.temperature = a.temperature, .seed = a.seed});
+  const auto window = static_cast<std::size_t>(a.window);
+  std::vector<std::int32_t> written;
+  while (std::ssize(written) < a.generate) {
+    if (ids.size() > window) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>((window + 1) / 2));
+    const std::int64_t room = a.window - std::ssize(ids) + 1;  // the last one need not be read
+    const Generation more =
+        generator.generate(ids, *sampler, {.max_tokens = std::min(room, a.generate - std::ssize(written))});
+    written.insert(written.end(), more.ids.begin(), more.ids.end());
+    ids.insert(ids.end(), more.ids.begin(), more.ids.end());
+    if (more.end == Generation::End::Token)
+      break;  // nothing in the text teaches it; a model that was hardly trained may
   }
-  return written;
+  return model.tokenizer().decode(written);
 }
 
 }  // namespace
@@ -224,34 +234,34 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
   const std::string& prompt = a.prompt.empty() ? first : a.prompt;
   const std::vector<std::int32_t> prompt_ids = vocabulary.encode(std::as_bytes(std::span(prompt)), "--prompt");
   if (a.width % a.heads != 0) fail(ErrorCode::InvalidArgument, "--heads {} do not divide --width {}", a.heads, a.width);
-  const CharModel model{.vocabulary = vocabulary.size(),
-                        .window = a.window,
-                        .width = a.width,
-                        .layers = a.layers,
-                        .heads = a.heads,
-                        .dropout = a.dropout};
+  if (a.width / a.heads % 2 != 0) {
+    fail(ErrorCode::InvalidArgument, "--width {} / --heads {} is odd: a position rotates pairs", a.width, a.heads);
+  }
+  const models::LlamaConfig config = char_config(vocabulary.size(), a.window, a.width, a.layers, a.heads);
   std::error_code error;
   fs::create_directories(a.out_dir, error);
   if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out_dir, error.message());
-  const fs::path checkpoint =
-      a.checkpoint.empty() ? (fs::path(a.out_dir) / "chars.safetensors").lexically_normal() : fs::path(a.checkpoint);
+  const auto file = [&](const std::string& given, const char* name) {
+    return given.empty() ? (fs::path(a.out_dir) / name).lexically_normal() : fs::path(given);
+  };
+  const Files files{.checkpoint = file(a.checkpoint, "chars.safetensors"), .gguf = file(a.gguf, "chars.gguf")};
+  const fs::path& checkpoint = files.checkpoint;
 
   const Device device(globals.request());
   const bool quiet = globals.quiet;
   if (!quiet) {
     Graph graph;
-    build_char_model(graph, model, 1, false);
+    build_char_training(graph, config, 1);
     report("text", "{}: {} bytes to train on, {} held out, {} different", text.source,
-           format_count(std::ssize(corpus.train)), format_count(std::ssize(corpus.held_out)), vocabulary.size());
+           format_count(std::ssize(corpus.train)), format_count(std::ssize(corpus.held_out)), vocabulary.bytes());
     report("device", "{} ({})", device.info().name, gpu::kind_name(device.info().kind));
-    report("model", "transformer of {} layers, width {}, {} heads, window {}, {} parameters; adamw, batch {}, seed {}",
+    report("model", "Llama of {} layers, width {}, {} heads, window {}, {} parameters; adamw, batch {}, seed {}",
            a.layers, a.width, a.heads, a.window, format_count(count_parameters(graph)), a.batch, a.seed);
     std::error_code unseen;
     if (a.resume && !fs::exists(checkpoint, unseen))
       report("resume", "{} does not exist: starting anew", checkpoint.string());
   }
-  const std::string extra = print_extra(model, vocabulary);
-  const Training t = run_training(a, model, corpus, device, checkpoint, extra, quiet);
+  const Training t = run_training(a, config, vocabulary, corpus, device, files, quiet);
   if (t.interrupted) {
     report("stopped", "on request; {} holds everything: --resume goes on from there", checkpoint.string());
     return t.status;
@@ -262,22 +272,23 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
     report("trained", "{} steps in {}: loss {:.4f} at first, {:.4f} at last", t.done - t.first,
            format_seconds(t.seconds), t.first_loss, t.loss);
   }
-  Reader reader(model, device, checkpoint, a.seed + 1);
-  const double loss = held_out_loss(reader, corpus.held_out, a.window);
-  report("held out", "loss {:.4f}, by a fresh inference session on {}", loss, checkpoint.string());
+  const LanguageModel model = LanguageModel::load_gguf(files.gguf);
+  const double loss = held_out_loss(model, device, corpus.held_out, a.window);
+  report("held out", "loss {:.4f}, by a fresh inference session on {}", loss, files.gguf.string());
   if (!std::isfinite(loss)) {
-    fail(ErrorCode::NonFinite, "the model in {} gives a loss of {} on the text held out: a lower --lr may help (it is {})",
-         checkpoint.string(), loss, a.lr);
+    fail(ErrorCode::NonFinite,
+         "the model in {} gives a loss of {} on the text held out: a lower --lr may help (it is {})",
+         files.gguf.string(), loss, a.lr);
   }
   if (a.generate > 0) {
     if (!quiet) report("written", "after {} at temperature {}:\n", json_quoted(prompt), a.temperature);
-    std::printf("%s\n", printable(prompt + write_text(reader, prompt_ids, vocabulary, a)).c_str());
+    std::printf("%s\n", printable(prompt + write_text(model, device, prompt_ids, a)).c_str());
   }
   return 0;
 }
 
 void add_train_chars(CLI::App& train, const Globals& globals, Action& action) {
-  CLI::App* command = train.add_subcommand("chars", "A small transformer learns a text by its characters, and writes");
+  CLI::App* command = train.add_subcommand("chars", "A small Llama learns a text by its characters, and writes");
   auto a = std::make_shared<CharsArguments>();
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 31);
   command->add_option("--text", a->text, "Files, read as bytes one after the other (default: the docs/*.md of Aeshna)")
@@ -292,7 +303,6 @@ void add_train_chars(CLI::App& train, const Globals& globals, Action& action) {
   command->add_option("--heads", a->heads, "Of attention; they divide the width")
       ->check(positive)
       ->capture_default_str();
-  command->add_option("--dropout", a->dropout)->check(finite())->check(CLI::Range(0.0, 0.99))->capture_default_str();
   command->add_option("--lr", a->lr, "Highest learning rate; it falls to 0 along a cosine")
       ->check(finite())
       ->check(CLI::PositiveNumber)
@@ -312,6 +322,8 @@ void add_train_chars(CLI::App& train, const Globals& globals, Action& action) {
   command->add_option("--out-dir", a->out_dir, "Folder of the files written; made if missing")->capture_default_str();
   command->add_option("--checkpoint", a->checkpoint,
                       "File, written at the end and when stopped (default: OUT_DIR/chars.safetensors)");
+  command->add_option("--gguf", a->gguf,
+                      "File, written at the end: the model for `aeshna generate` (default: OUT_DIR/chars.gguf)");
   command->add_flag("--resume", a->resume, "Go on from the checkpoint if it exists");
   command->callback([&globals, &action, a] { action = [&globals, a] { return train_chars(*a, globals); }; });
 }

@@ -1,5 +1,6 @@
 #include "io/json_field.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -11,13 +12,57 @@ namespace aeshna {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr int kMaxNesting = 64;
+
+/// How deep the text's brackets lie in each other, if it is JSON.
+int nesting(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') {
+        ++i;
+      } else {
+        quoted = c != '"';
+      }
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view source) {
+  if (nesting(text) > kMaxNesting)
+    fail(ErrorCode::CorruptFile, "{}: JSON nested deeper than {} levels", source, kMaxNesting);
+  try {
+    return json::parse(text);  // as string_view everywhere: the parser is built anew for every other kind of text
+  } catch (const json::exception& e) {
+    fail(ErrorCode::CorruptFile, "{}: not JSON: {}", source, e.what());
+  }
+}
+
 json read_json(const std::filesystem::path& path) {
   const std::vector<std::byte> bytes = read_file(path, 64 << 20);
-  // As string_view everywhere: the parser is built anew for every other kind of text.
-  json content = json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), nullptr,
-                             /*allow_exceptions=*/false);
-  if (content.is_discarded()) fail(ErrorCode::CorruptFile, "{}: not JSON", path.string());
-  return content;
+  return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+}
+
+std::optional<std::int64_t> json_integer(const json& value) {
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) return std::nullopt;
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto number = value.get<double>();
+  if (!(std::abs(number) <= 0x1p53) || std::trunc(number) != number) return std::nullopt;
+  return static_cast<std::int64_t>(number);
 }
 
 void JsonField::refuse(std::string_view found) const {

@@ -12,8 +12,14 @@
 
 namespace aeshna {
 
-/// Error(CorruptFile) naming the file if it is no JSON or larger than 64 MiB.
+/// Error(CorruptFile) naming `source` if the text is no JSON or nested deeper than 64 levels: what copies, compares or prints a value calls
+/// itself once for each. Of a key that is there twice the last counts.
+nlohmann::json parse_json(std::string_view text, std::string_view source);
+/// The same of a file, of 64 MiB at most.
 nlohmann::json read_json(const std::filesystem::path& path);
+
+/// A whole number that int64 holds, whether it is written with a point or not; nullopt for all else. (get<int64_t>() rounds and wraps in silence.)
+std::optional<std::int64_t> json_integer(const nlohmann::json& value);
 
 /// A value in a JSON file, which must outlive it. It knows where it is. Every failure is Error(CorruptFile).
 class JsonField {

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/format.h"
 #include "base/quant.h"
+#include "io/json_field.h"
 #include "io/safetensors.h"
 #include "runtime/convert.h"
 
@@ -43,8 +44,8 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
   const auto found = file.metadata().find(kMetadataKey);
   if (found == file.metadata().end()) return info;
   try {
-    const Json json = Json::parse(std::string_view(found->second));
-    info.version = json.at("version").get<std::int64_t>();
+    const Json json = parse_json(found->second, "\"aeshna\"");
+    info.version = json_integer(json.at("version")).value();
     if (info.version != 1) {
       fail(ErrorCode::Unsupported, "{}: checkpoint version {}; this build reads version 1", file.name(), info.version);
     }
@@ -59,8 +60,9 @@ CheckpointInfo parse_info(const SafetensorsFile& file) {
     info.seed = json.at("seed").get<std::uint64_t>();
     info.optimizer = json.at("optimizer").get<std::string>();
     info.extra = json.at("extra").get<std::string>();
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::CorruptFile) throw;
+    fail(ErrorCode::CorruptFile, "{}: the metadata {}", file.name(), e.message());
   } catch (const std::exception& e) {
     fail(ErrorCode::CorruptFile, "{}: the metadata \"aeshna\" is not what Aeshna writes: {}", file.name(), e.what());
   }
@@ -84,16 +86,28 @@ std::map<std::string, TensorType, std::less<>> quantized_types(const Safetensors
   const auto corrupt = [&](std::string_view what) {
     fail(ErrorCode::CorruptFile, "{}: the metadata \"{}\" {}", file.name(), kQuantizedKey, what);
   };
-  const Json json = Json::parse(std::string_view(found->second), nullptr, false);
+  Json json;
+  try {
+    json = parse_json(found->second, kQuantizedKey);
+  } catch (const Error& e) {
+    corrupt(e.message());
+  }
   if (!json.is_object()) corrupt("is no JSON object");
   for (const auto& [name, value] : json.items()) {
     const SafetensorsEntry* entry = file.find(name);
     if (entry == nullptr || !value.is_string()) corrupt(formatted("speaks of '{}', which is no tensor of it", name));
-    const DType dtype = parse_dtype(value.get<std::string>());
+    DType dtype = DType::u8;
+    try {
+      dtype = parse_dtype(value.get<std::string>());
+    } catch (const Error& e) {
+      corrupt(formatted("calls '{}' something else: {}", name, e.message()));
+    }
     const DTypeInfo& info = dtype_info(dtype);
     const Shape& shape = entry->type.shape;
     const int last = shape.rank() - 1;
-    if (!is_quantized(dtype) || entry->type.dtype != DType::u8 || last < 0 || shape[last] % info.block_bytes != 0) {
+    constexpr std::int64_t most = INT64_MAX / 1024;  // rows of no elements may claim any length
+    if (!is_quantized(dtype) || entry->type.dtype != DType::u8 || last < 0 || shape[last] > most ||
+        shape[last] % info.block_bytes != 0) {
       corrupt(formatted("calls '{}' {}, but the tensor is {}", name, info.name, entry->type.to_string()));
     }
     types.emplace(name, TensorType{dtype, shape.with(last, shape[last] / info.block_bytes * info.block_elements)});

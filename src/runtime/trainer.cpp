@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "compile/training.h"
+#include "io/json_field.h"
 #include "runtime/batches.h"
 #include "runtime/checkpoint.h"
 #include "runtime/session_impl.h"
@@ -29,13 +30,21 @@ DataPosition parse_position(const std::string& text, const DataLoader& loader, b
   bool shuffled = false;
   DataPosition position;
   try {
-    const Json json = Json::parse(std::string_view(text));
-    position = {json.at("seed").get<std::uint64_t>(), json.at("epoch").get<std::int64_t>(),
-                json.at("batch").get<std::int64_t>()};
-    rows = json.at("rows").get<std::int64_t>();
-    batch_size = json.at("batch_size").get<std::int64_t>();
+    const Json json = parse_json(text, "\"extra\"");
+    const auto count = [&json](const char* key) {
+      const auto value = json_integer(json.at(key));
+      if (!value || *value < 0) throw std::out_of_range(key);
+      return *value;
+    };
+    if (!json.at("seed").is_number_unsigned()) throw std::out_of_range("seed");
+    position = {json.at("seed").get<std::uint64_t>(), count("epoch"), count("batch")};
+    rows = count("rows");
+    batch_size = count("batch_size");
     shuffled = json.at("shuffle").get<bool>();
-  } catch (const Json::exception& e) {
+    // Steps are counted in 64 bits.
+    if (position.epoch > INT64_MAX / 2 / std::max<std::int64_t>(1, loader.batches_per_epoch()))
+      throw std::out_of_range("epoch");
+  } catch (const std::exception& e) {
     fail(ErrorCode::CorruptFile, "{} holds no data position of a Trainer: {}", file, e.what());
   }
   if (rows != loader.data().size() || batch_size != loader.batch_size() || shuffled != shuffle) {

@@ -44,6 +44,12 @@ TEST(Error, ContextsAreChained) {
   EXPECT_EQ(error.contexts(), (std::vector<std::string>{"tensor table", "file a.safetensors"}));
 }
 
+TEST(Error, ANulInANameCutsNothingOff) {
+  Error error(ErrorCode::CorruptFile, std::string("the label 'a\0b' is bad", 22));
+  error.context(std::string("x\0y", 3));
+  EXPECT_STREQ(error.what(), "the label 'a\\0b' is bad\n  in x\\0y");
+}
+
 TEST(Error, EveryCodeHasAName) {
   std::set<std::string> names;
   for (int code = 0; code <= static_cast<int>(ErrorCode::Internal); ++code)

@@ -14,8 +14,9 @@
 
 #include "base/format.h"
 #include "io/npy.h"
-#include "support/nnef_model.h"
+#include "io/safetensors.h"
 #include "nn/tiny_language_model.h"
+#include "support/nnef_model.h"
 #include "support/onnx_writer.h"
 #include "support/run_program.h"
 #include "support/temp_dir.h"
@@ -530,15 +531,22 @@ TEST(CliDevice, TrainCharsLearnsSavesAndWrites) {
                                               "0",     "--prompt", "abc"};
   const Result result = run(arguments, dir.path());
   ASSERT_EQ(result.status, 0) << result.out << result.err;
-  for (const char* part : {"540 bytes to train on, 60 held out, 10 different", "transformer of 1 layers", "step 40/40", "steps/s",
-                           "loss 2.", "chars.safetensors", "abcdefgh"}) {
+  for (const char* part : {"540 bytes to train on, 60 held out, 10 different", "Llama of 1 layers", "step 40/40",
+                           "steps/s", "loss 3.", "session on chars.gguf", "abcdefgh"}) {
     EXPECT_HAS(result.out, part);
   }
   EXPECT_EQ(result.out.find('\r'), std::string::npos) << "a pipe is no terminal";
   const std::size_t at = result.out.find("held out  loss ");
   ASSERT_NE(at, std::string::npos) << result.out;
   EXPECT_LT(std::stod(result.out.substr(at + 15)), 1.0) << result.out;  // log(10) when nothing is learnt
-  EXPECT_HAS(run({"info", "chars.safetensors"}, dir.path()).out, "block.0.attn.q_proj.weight");
+  EXPECT_HAS(run({"info", "chars.safetensors"}, dir.path()).out, "model.layers.0.self_attn.q_proj.weight");
+  EXPECT_HAS(run({"info", "chars.gguf"}, dir.path()).out, "blk.0.attn_q.weight");
+
+  // The file goes on as the command itself did, as long as its window reaches.
+  const Result again = run({"generate", "chars.gguf", "abc", "--max-tokens", "9", "--quiet"}, dir.path());
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_HAS(again.out, "defgh");
+  EXPECT_HAS(result.out, "abc" + again.out.substr(0, again.out.size() - 1));
 
   std::vector<std::string> more = arguments;
   more.push_back("--resume");
@@ -550,14 +558,20 @@ TEST(CliDevice, TrainCharsLearnsSavesAndWrites) {
   dir.write("text", text + text + "z");
   const Result other = run(more, dir.path());
   EXPECT_EQ(other.status, 1);
-  EXPECT_HAS(other.err, "chars.safetensors");
+  EXPECT_HAS(other.err, "chars.safetensors is of another text or model");
+  const std::string old =
+      R"({"version":1,"step":5,"micro_step":0,"seed":1,"optimizer":"adamw","extra":"{\"heads\":2}"})";
+  write_safetensors(dir / "chars.safetensors", std::span<const SafetensorsTensor>(), {{"aeshna", old}});
+  const Result before = run(more, dir.path());
+  EXPECT_EQ(before.status, 1);
+  EXPECT_HAS(before.err, "no checkpoint of this character model");
 }
 
 TEST(CliDevice, TrainCharsErrorsNameTheThing) {
   const test::TempDir dir;
   dir.write("short", "abcdefgh");
   dir.write("empty", "");
-  dir.write("long", std::string(500, 'a'));
+  dir.write("long", std::string(600, 'a'));
   const auto error = [&](const std::vector<std::string>& arguments, const char* part) {
     const Result result = run(arguments, dir.path());
     EXPECT_EQ(result.status, 1);
@@ -566,9 +580,10 @@ TEST(CliDevice, TrainCharsErrorsNameTheThing) {
     EXPECT_EQ(result.out, "");
   };
   error({"train", "chars", "--text", "none.txt"}, "none.txt");
-  error({"train", "chars", "--text", "short"}, "short: 8 bytes are too short: a window of 64");
+  error({"train", "chars", "--text", "short"}, "short: 8 bytes are too short: a window of 128");
   error({"train", "chars", "--text", "empty"}, "empty: 0 bytes are too short");
   error({"train", "chars", "--text", "long", "--heads", "5"}, "--heads 5");
+  error({"train", "chars", "--text", "long", "--width", "12", "--heads", "4"}, "--width 12 / --heads 4 is odd");
   error({"train", "chars", "--text", "long", "--prompt", "b"}, "--prompt holds the byte 'b'");
   EXPECT_EQ(run({"train", "chars", "--temperature", "-1"}).status, 2);
   EXPECT_HAS(run({"nosuch"}).err, "there is no command 'nosuch'");

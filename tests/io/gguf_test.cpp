@@ -186,30 +186,6 @@ TEST_F(Gguf, TruncationAtEveryByte) {
   EXPECT_NO_THROW(GgufFile(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(needed)), "unpadded"));
 }
 
-TEST_F(Gguf, MutationsAreReadOrRefused) {
-  const Bytes bytes = written(dir / "a.gguf");
-  const std::size_t header = 1400;
-  ASSERT_LT(header, bytes.size());
-  std::mt19937 random(7);
-  int refused = 0;
-  for (int i = 0; i < 6000; ++i) {
-    Bytes changed = bytes;
-    for (unsigned n = 1 + random() % 3; n > 0; --n) {
-      const std::size_t at = random() % header;
-      changed[at] = static_cast<std::byte>(i % 3 == 0   ? 0xFF
-                                           : i % 3 == 1 ? random()
-                                                        : static_cast<unsigned>(changed[at]) ^ (1u << random() % 8));
-    }
-    try {
-      const GgufFile file(std::move(changed), "changed");
-      for (const GgufEntry& e : file.tensors()) EXPECT_EQ(file.read(e).size(), e.bytes);
-    } catch (const Error&) {
-      ++refused;
-    }
-  }
-  EXPECT_GT(refused, 1000);
-}
-
 TEST_F(Gguf, HostileCounts) {
   EXPECT_HAS(refusal(Maker().header(UINT64_MAX, 0)), "number of tensors is 18446744073709551615, but only");
   EXPECT_HAS(refusal(Maker().header(0, 1ull << 60)), "number of metadata values");
@@ -229,6 +205,13 @@ TEST_F(Gguf, HostileCounts) {
   EXPECT_HAS(refusal(Maker().header(0, 0, 1), ErrorCode::Unsupported), "version 1");
   EXPECT_HAS(refusal(Maker().header(0, 0, 4), ErrorCode::Unsupported), "version 4");
   EXPECT_HAS(refusal(Maker().header(0, 0, 0x03000000), ErrorCode::Unsupported), "version 3 in big-endian");
+}
+
+TEST_F(Gguf, ArraysNestedTenThousandDeep) {
+  Maker deep;
+  deep.header(0, 1).text("k").u32(9);
+  for (int i = 0; i < 10'000; ++i) deep.u32(9).u64(1);
+  EXPECT_HAS(refusal(deep.u32(4).u64(1).u32(7).data(64), ErrorCode::Unsupported), "'k' is an array of arrays");
 }
 
 TEST_F(Gguf, HostileTensors) {

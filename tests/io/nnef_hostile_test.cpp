@@ -1,7 +1,5 @@
-// Damaged and hostile models: an Error that names the place, never a crash, in bounded time and memory.
+// Hostile models: an Error that names the place, never a crash, in bounded time and memory. (Changed at random: tests/fuzz.)
 #include <gtest/gtest.h>
-
-#include <random>
 
 #include "io/nnef/tensor_file.h"
 #include "support/expect_error.h"
@@ -11,25 +9,6 @@ namespace aeshna {
 namespace {
 
 using namespace test;
-
-const std::string kModel = R"(version 1.0;
-extension KHR_enable_fragment_definitions KHR_enable_operator_expressions;
-fragment layer<? = scalar>( x: tensor<scalar>, w: tensor<?>[], n: integer = 2, p: (integer, integer)[] = [] ) -> ( y: tensor<scalar>, z: tensor<scalar> )
-{
-    parts = [for k in w, i in range_of(w) if i < n yield conv(x, k, 0.0, padding = p, border = 'reflect')];
-    y = parts[0] if n >= 1 else -x ^ 2.0;
-    z = add_n(parts[0:1]) * 1.5e0;
-}
-graph g( x ) -> ( y, s )
-{
-    x = external<scalar>(shape = [1, 2, 4, 4]);
-    [a, b] = [variable<scalar>(shape = [2, 2, 1, 1], label = 'a'), variable<scalar>(shape = [2, 2, 3, 3], label = "b")];
-    p, q = layer(x, [a, b], n = 2, p = [(0, 0), (0, 0)]);
-    m, i = max_pool_with_index(relu(p), size = [1, 1, 2, 2], stride = [1, 1, 2, 2], border = 'ignore');
-    y = concat([m, avg_pool(q, size = [1, 1, 2, 2], stride = [1, 1, 2, 2])], axis = 1);
-    s = softmax(reshape(y, shape = [0, -1]), axes = [1]); # the end
-}
-)";
 
 /// Whether the text is a model; anything but an Error with a place fails the test.
 bool survives(const std::string& text) {
@@ -44,48 +23,8 @@ bool survives(const std::string& text) {
   }
 }
 
-TEST(NnefHostile, TheModelIsWhole) { EXPECT_TRUE(survives(kModel)); }
-
 TEST(NnefHostile, TruncatedAnywhere) {
-  for (std::size_t n = 0; n + 2 < kModel.size(); ++n) EXPECT_FALSE(survives(kModel.substr(0, n))) << n;
-}
-
-TEST(NnefHostile, TwoThousandMutations) {
-  std::mt19937 random(42);
-  static const std::string tokens[] = {"[",      "]",   "(",        ")",          "{",
-                                       "}",      ",",   ";",        "=",          "x",
-                                       "y",      "0",   "-1",       "4294967296", "9223372036854775807",
-                                       "1e308",  "'a'", "for",      "yield",      "if",
-                                       "else",   "?",   "<",        ">",          "tensor",
-                                       "scalar", "\0",  "\n",       "#",          "*",
-                                       "+",      "^",   "[[[[[[[[", "2147483647"};
-  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
-  int whole = 0;
-  for (int round = 0; round < 2000; ++round) {
-    std::string text = kModel;
-    for (std::size_t k = 0; k <= below(3); ++k) {
-      const std::size_t at = below(text.size());
-      switch (below(5)) {
-        case 0:
-          text[at] = static_cast<char>(below(256));
-          break;
-        case 1:
-          text.erase(at, 1 + below(8));
-          break;
-        case 2:
-          text.insert(at, tokens[below(std::size(tokens))]);
-          break;
-        case 3:
-          text.replace(at, 1, std::to_string(below(20)));
-          break;
-        default:
-          text.insert(at, text.substr(below(text.size()), 1 + below(30)));
-          break;
-      }
-    }
-    whole += survives(text) ? 1 : 0;
-  }
-  EXPECT_GT(whole, 20);  // some mutations leave a model
+  for (std::size_t n = 0; n + 2 < kSampleModel.size(); ++n) EXPECT_FALSE(survives(kSampleModel.substr(0, n))) << n;
 }
 
 std::string repeated(const std::string& text, std::size_t times) {
@@ -162,6 +101,11 @@ TEST(NnefHostile, RecursionAndExplosion) {
           "more than 2097152 steps");
 }
 
+TEST(NnefHostile, CyclesAreUsesOfWhatIsNotThere) {
+  for (const char* body : {"y = relu(y);", "a = relu(b); b = relu(a); y = b;", "y = [y];"})
+    EXPECT_ERROR(import_text(one_input("[1]", body)), ErrorCode::CorruptFile, "graph.nnef:6:");
+}
+
 TEST(NnefHostile, LongTexts) {
   limited("version 1.0; graph g(x) -> (y) { x = constant(shape = [1], value = [" + repeated("1,", 1 << 20),
           "more than 1048576 expressions and types");
@@ -233,14 +177,6 @@ TEST(NnefHostile, TensorFiles) {
   };
   EXPECT_FALSE(refused(good));
   for (std::size_t n = 0; n < good.size(); ++n) EXPECT_TRUE(refused(good.substr(0, n))) << n;
-  std::mt19937 random(1);
-  const auto below = [&](std::size_t n) { return std::uniform_int_distribution<std::size_t>(0, n - 1)(random); };
-  for (int round = 0; round < 2000; ++round) {
-    std::string bytes = good;
-    for (std::size_t k = 0; k <= below(3); ++k)
-      bytes[below(128)] = static_cast<char>(below(2) == 0 ? 0xff : below(256));
-    EXPECT_TRUE(bytes == good || refused(bytes) || bytes.substr(128) == good.substr(128)) << round;
-  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <random>
 
 #include "base/format.h"
 #include "support/expect_error.h"
@@ -96,21 +95,20 @@ TEST(Npy, RefusesByName) {
   EXPECT_ERROR(read_npy("/no/such.npy"), ErrorCode::NotFound, "such.npy");
 }
 
-TEST(Npy, CutOffOrChangedFilesAreErrors) {
+TEST(Npy, NestedTenThousandDeep) {
+  for (const char c : {'(', '[', '{'}) {
+    const std::string deep(10'000, c);
+    EXPECT_ERROR(parse_npy(file_of("{'descr': '<f4', 'fortran_order': False, 'shape': " + deep, "", 2), "deep.npy"),
+                 ErrorCode::CorruptFile, "deep.npy");
+    EXPECT_THROW(parse_npy(file_of(deep, "", 2), "deep.npy"), Error);
+  }
+}
+
+TEST(Npy, CutOffFilesAreErrors) {
   const std::vector<std::byte> whole =
       file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n", floats({0, 3, 1, 4, 2, 5}));
   for (std::size_t n = 0; n < whole.size(); ++n)
     EXPECT_THROW(parse_npy(std::span(whole).first(n), "cut.npy"), Error) << n;
-  std::mt19937 random(1);
-  for (int i = 0; i < 5000; ++i) {
-    std::vector<std::byte> changed = whole;
-    for (int k = 0; k < 3; ++k) changed[random() % changed.size()] = static_cast<std::byte>(random());
-    try {
-      (void)parse_npy(changed, "changed.npy");
-    } catch (const Error& error) {
-      EXPECT_NE(error.code(), ErrorCode::Internal);
-    }
-  }
 }
 
 }  // namespace

@@ -155,46 +155,6 @@ TEST(GraphText, TruncationAtEveryByteIsAnError) {
   }
 }
 
-TEST(GraphText, RandomDamageNeverCrashes) {
-  Graph g;
-  build(g);
-  const std::string text = g.print();
-  PhiloxStream stream(10, 11);
-  constexpr std::string_view kBytes = "%=(){}[]:,@#\" 0123456789-.exfn\\\n";
-  int refused = 0;
-  for (int i = 0; i < 4000; ++i) {
-    std::string damaged = text;
-    for (std::uint64_t edits = 1 + stream.next_below(3); edits > 0; --edits) {
-      const std::size_t at = stream.next_below(damaged.size());
-      switch (stream.next_below(4)) {
-        case 0:
-          damaged[at] = kBytes[stream.next_below(kBytes.size())];
-          break;
-        case 1:
-          damaged[at] = static_cast<char>(stream.next_below(256));
-          break;
-        case 2:
-          damaged.erase(at, 1 + stream.next_below(20));
-          break;
-        default:
-          damaged.insert(at, 1, kBytes[stream.next_below(kBytes.size())]);
-      }
-    }
-    Graph parsed;
-    try {
-      parse_graph(damaged, parsed);
-      verify(parsed, "parse");  // what is accepted is a sound graph
-      Graph again;
-      parse_graph(parsed.print(), again);
-      ASSERT_EQ(again.print(), parsed.print());
-    } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::CorruptFile) << error.what() << "\n" << damaged;
-      ++refused;
-    }
-  }
-  EXPECT_GT(refused, 2000);
-}
-
 TEST(GraphText, ErrorsNameThePlace) {
   const auto expect = [](std::string_view body, std::string_view place, std::string_view message) {
     const std::string error = parse_error("aeshna graph 1\n" + std::string(body));

@@ -1,29 +1,10 @@
 // A step allocates nothing on the host either. Only in builds that count (AESHNA_DEBUG_COUNTERS), since the counter
-// replaces the program's operator new; not with sanitizers, which replace it themselves. The Null device is used
+// (support/memory.cpp) replaces the program's operator new; not with sanitizers, which replace it themselves. The Null device is used
 // because drivers allocate as they please.
 #if defined(AESHNA_DEBUG_COUNTERS) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#include <cstdlib>
-#include <new>
-
 #include "gpu/device.h"
 #include "runtime/tiny_model.h"
-
-namespace {
-thread_local std::size_t allocations = 0;
-
-void* counted(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+#include "support/memory.h"
 
 namespace aeshna {
 namespace {
@@ -46,13 +27,13 @@ TEST(SessionAllocations, AStepMakesNone) {
   step();
   step();
 
-  const std::size_t before = allocations;
+  const std::size_t before = test::allocation_count();
   const auto probe = std::make_unique<int>(1);
-  ASSERT_EQ(allocations, before + 1) << "the counter counts";
+  ASSERT_EQ(test::allocation_count(), before + 1) << "the counter counts";
   for (int i = 0; i < 100; ++i) step();
   s.forward();
   s.wait();
-  EXPECT_EQ(allocations, before + 1);
+  EXPECT_EQ(test::allocation_count(), before + 1);
 }
 
 }  // namespace

@@ -200,6 +200,33 @@ TEST_F(CheckpointSession, RefusesOtherVersionsAndForeignMetadata) {
   EXPECT_HAS(message_of(ErrorCode::InvalidArgument, [&] { s.load(path); }), "7 micro-steps");
 }
 
+TEST_F(CheckpointSession, HostileMetadata) {
+  const Weights weights = null_weights();
+  Weights any(Device(gpu::open_null({})));
+  const auto refused = [&](const std::string& key, const std::string& text, Shape shape = {2, 34}) {
+    const std::vector<std::byte> bytes(static_cast<std::size_t>(shape.elements()));
+    const SafetensorsTensor tensor{"w", {DType::u8, shape}, bytes};
+    write_safetensors(path, std::span(&tensor, 1), {{key, text}});
+    const std::string message = message_of(ErrorCode::CorruptFile, [&] { any.load(path); });
+    EXPECT_NE(message.find("model.safetensors: the metadata \"" + key), std::string::npos) << message;
+    return message;
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const std::string deep = std::string(10'000, '[') + std::string(10'000, ']');
+  has(refused("aeshna", deep), "nested deeper than 64 levels");
+  has(refused("aeshna", R"({"version": 1, "step": )" + deep), "nested deeper than 64 levels");
+  has(refused("aeshna", R"({"version": 1, "step": 18446744073709551615})"), "is not what Aeshna writes");
+  has(refused("aeshna.quantized", deep), "nested deeper than 64 levels");
+  has(refused("aeshna.quantized", "[]"), "is no JSON object");
+  has(refused("aeshna.quantized", R"({"w": "q9"})"), "'q9' is no dtype");
+  has(refused("aeshna.quantized", R"({"v": "q8_0"})"), "speaks of 'v'");
+  has(refused("aeshna.quantized", R"({"w": "q8_0"})", {2, 35}), "calls 'w' q8_0");
+  // 256 elements for 144 bytes: their number would not fit 64 bits, although there are none.
+  has(refused("aeshna.quantized", R"({"w": "q4_K"})", {0, INT64_MAX / 144 * 144}), "calls 'w' q4_K");
+}
+
 TEST_F(CheckpointSession, CorruptionIsAnErrorOrAnExactLoad) {
   Graph g;
   g.output("loss", sum(g.parameter("w", {2}) * g.parameter("v", {2})));

@@ -35,6 +35,26 @@ inline ImportedModel import_text(const std::string& text, const ImportOptions& o
   return std::move(outcome.model);
 }
 
+/// A model of most of the syntax.
+inline const std::string kSampleModel = R"(version 1.0;
+extension KHR_enable_fragment_definitions KHR_enable_operator_expressions;
+fragment layer<? = scalar>( x: tensor<scalar>, w: tensor<?>[], n: integer = 2, p: (integer, integer)[] = [] ) -> ( y: tensor<scalar>, z: tensor<scalar> )
+{
+    parts = [for k in w, i in range_of(w) if i < n yield conv(x, k, 0.0, padding = p, border = 'reflect')];
+    y = parts[0] if n >= 1 else -x ^ 2.0;
+    z = add_n(parts[0:1]) * 1.5e0;
+}
+graph g( x ) -> ( y, s )
+{
+    x = external<scalar>(shape = [1, 2, 4, 4]);
+    [a, b] = [variable<scalar>(shape = [2, 2, 1, 1], label = 'a'), variable<scalar>(shape = [2, 2, 3, 3], label = "b")];
+    p, q = layer(x, [a, b], n = 2, p = [(0, 0), (0, 0)]);
+    m, i = max_pool_with_index(relu(p), size = [1, 1, 2, 2], stride = [1, 1, 2, 2], border = 'ignore');
+    y = concat([m, avg_pool(q, size = [1, 1, 2, 2], stride = [1, 1, 2, 2])], axis = 1);
+    s = softmax(reshape(y, shape = [0, -1]), axes = [1]); # the end
+}
+)";
+
 /// "version 1.0; ... graph g(x) -> (y) { x = external(shape = SHAPE); BODY }"
 inline std::string one_input(const std::string& shape, const std::string& body, const std::string& results = "y") {
   return "version 1.0;\nextension KHR_enable_operator_expressions;\ngraph g(x) -> (" + results +

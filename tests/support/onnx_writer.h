@@ -100,6 +100,25 @@ inline std::string model(const Parts& p, std::int64_t opset = 17, const std::str
   return number(1, 8) + bytes(7, graph(p)) + bytes(8, bytes(1, "") + number(2, opset)) + more;
 }
 
+/// A small model with most kinds of fields: weights as raw and typed data, attributes, a subgraph, a function.
+inline std::string sample_model() {
+  const std::string branch = graph({{node("Neg", {"h"}, {"r"})}, {}, {value("r", 1, {2, 2})}});
+  const std::string typed = number(1, 2) + number(2, 1) + bytes(4, raw(std::vector<float>{1, 2})) + bytes(8, "typed");
+  const std::string function = bytes(1, "Twice") + bytes(4, "a") + bytes(5, "b") +
+                               bytes(7, node("Add", {"a", "a"}, {"b"})) + bytes(9, bytes(1, "") + number(2, 17)) +
+                               bytes(10, "mine");
+  return model(
+      {{node("MatMul", {"x", "w"}, {"m"}), node("Add", {"m", "typed"}, {"s"}),
+        node("Softmax", {"s"}, {"p"}, {attribute("axis", std::int64_t{-1})}), node("Reshape", {"p", "shape"}, {"h"}),
+        node("If", {"flag"}, {"i"}, {graph_attribute("then_branch", branch), graph_attribute("else_branch", branch)}),
+        node("Twice", {"i"}, {"y"}, {}, "", "mine")},
+       {value("x", 1, {2, 3})},
+       {value("y", 1, {2, 2})},
+       {floats("w", {3, 2}, {1, 2, 3, 4, 5, 6}), typed, ints("shape", {0, -1}),
+        tensor("flag", 9, {}, std::string(1, '\1'))}},
+      17, bytes(25, function) + bytes(8, bytes(1, "mine") + number(2, 1)));
+}
+
 inline std::span<const std::byte> as_bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 }  // namespace aeshna::test::proto

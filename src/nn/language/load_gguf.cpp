@@ -1,43 +1,17 @@
 // Models from GGUF files. The keys and names are those that llama.cpp's converter writes; what they mean is stated beside them.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 
 #include "base/fail.h"
 #include "io/gguf.h"
+#include "nn/language/gguf_names.h"
 #include "nn/language/loader.h"
 #include "nn/tokenizer/load.h"
 
 namespace aeshna {
 
 namespace {
-
-struct Name {
-  std::string_view gguf, parameter;
-  bool layer = true;  ///< "blk.<layer>.<gguf>" is "model.layers.<layer>.<parameter>"
-};
-constexpr std::array<Name, 19> kNames = {{
-    {"token_embd.weight", "model.embed_tokens.weight", false},
-    {"output_norm.weight", "model.norm.weight", false},
-    {"output.weight", "lm_head.weight", false},
-    {"attn_norm.weight", "input_layernorm.weight"},
-    {"attn_q.weight", "self_attn.q_proj.weight"},
-    {"attn_k.weight", "self_attn.k_proj.weight"},
-    {"attn_v.weight", "self_attn.v_proj.weight"},
-    {"attn_q.bias", "self_attn.q_proj.bias"},
-    {"attn_k.bias", "self_attn.k_proj.bias"},
-    {"attn_v.bias", "self_attn.v_proj.bias"},
-    {"attn_qkv.weight", "self_attn.qkv_proj.weight"},
-    {"attn_output.weight", "self_attn.o_proj.weight"},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    {"ffn_gate.weight", "mlp.gate_proj.weight"},
-    {"ffn_up.weight", "mlp.up_proj.weight"},
-    {"ffn_down.weight", "mlp.down_proj.weight"},
-    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
-    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
-}};
 
 class GgufModelLoader {
  public:
@@ -241,8 +215,9 @@ class GgufModelLoader {
       if (name == "ffn_up.weight" && c.fused_gate_up) return prefix + "mlp.gate_up_proj.weight";
       if (name.starts_with("post_") && !c.post_norms) return "";
     }
-    const auto found = std::ranges::find_if(kNames, [&](const Name& n) { return n.gguf == name && n.layer == layer; });
-    return found == kNames.end() ? "" : prefix + std::string(found->parameter);
+    const auto found =
+        std::ranges::find_if(kGgufNames, [&](const GgufName& n) { return n.gguf == name && n.layer == layer; });
+    return found == kGgufNames.end() ? "" : prefix + std::string(found->parameter);
   }
 
   std::shared_ptr<const GgufFile> file_;

@@ -7,6 +7,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "io/json_field.h"
 #include "io/safetensors.h"
 #include "nn/language/loader.h"
 #include "nn/tokenizer/load.h"
@@ -57,15 +58,10 @@ constexpr std::string_view kDescriptive[] = {"architectures",
                                              "_attn_implementation",
                                              "original_max_position_embeddings"};
 
-Json read_json(const fs::path& path) {
-  const std::vector<std::byte> bytes = read_file(path, kMaxJson);
-  try {
-    Json json = Json::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    if (json.is_object()) return json;
-  } catch (const Json::exception& e) {
-    fail(ErrorCode::CorruptFile, "{}: {}", path.string(), e.what());
-  }
-  fail(ErrorCode::CorruptFile, "{}: no JSON object", path.string());
+Json read_object(const fs::path& path) {
+  Json json = read_json(path);
+  if (!json.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", path.string());
+  return json;
 }
 
 class FolderLoader {
@@ -74,7 +70,7 @@ class FolderLoader {
 
   LanguageModel load() {
     try {
-      config_ = read_json(folder_ / "config.json");
+      config_ = read_object(folder_ / "config.json");
       read_config();
       files();
       out_.set_tensors(tensors());
@@ -95,7 +91,18 @@ class FolderLoader {
   template <class T>
   T value(std::string_view key, T fallback) {
     const Json* found = find(key);
-    return found == nullptr ? fallback : found->get<T>();
+    if (found == nullptr) return fallback;
+    if constexpr (std::is_same_v<T, std::int64_t>) {
+      const auto number = json_integer(*found);
+      if (!number) out_.corrupt("\"{}\" of config.json is {}, no whole number", key, found->dump());
+      return *number;
+    } else {
+      return found->get<T>();
+    }
+  }
+  double positive(std::string_view key, double value) const {
+    if (!(value > 0)) out_.corrupt("\"{}\" of config.json is {}, no positive number", key, value);
+    return value;
   }
   std::int64_t size(std::string_view key) {
     const auto value = this->value<std::int64_t>(key, 0);
@@ -131,7 +138,8 @@ class FolderLoader {
     if (find("quantization_config") != nullptr) out_.refuse("quantization_config");
     rotation(c);
     windows(c);
-    if (const Json* scalar = find("query_pre_attn_scalar")) c.attention_scale = 1 / std::sqrt(scalar->get<double>());
+    if (const Json* scalar = find("query_pre_attn_scalar"))
+      c.attention_scale = 1 / std::sqrt(positive("query_pre_attn_scalar", scalar->get<double>()));
     c.attention_softcap = value("attn_logit_softcapping", 0.0);
     c.logits_softcap = value("final_logit_softcapping", 0.0);
     for (const auto& item : config_.items()) {
@@ -154,9 +162,11 @@ class FolderLoader {
   }
 
   void rotation(models::LlamaConfig& c) {
-    c.rope_base = value("rope_theta", 10000.0);
-    if (architecture_ == "gemma3") c.window_rope_base = value("rope_local_base_freq", 10000.0);
-    const auto share = value("partial_rotary_factor", 1.0);
+    c.rope_base = positive("rope_theta", value("rope_theta", 10000.0));
+    if (architecture_ == "gemma3")
+      c.window_rope_base = positive("rope_local_base_freq", value("rope_local_base_freq", 10000.0));
+    const double share = positive("partial_rotary_factor", value("partial_rotary_factor", 1.0));
+    if (share > 1) out_.corrupt("\"partial_rotary_factor\" of config.json is {}", share);
     c.rotary_dim = static_cast<std::int64_t>(std::lround(share * static_cast<double>(c.head_dim)));
     const Json* scaling = find("rope_scaling");
     if (const Json* parameters = find("rope_parameters")) scaling = parameters;
@@ -165,9 +175,9 @@ class FolderLoader {
       const auto found = scaling->find(key);
       return found == scaling->end() || found->is_null() ? fallback : found->get<double>();
     };
-    c.rope_base = number("rope_theta", c.rope_base);
+    c.rope_base = positive("rope_theta", number("rope_theta", c.rope_base));
     const auto type = scaling->value("rope_type", scaling->value("type", std::string("default")));
-    const double factor = number("factor", 1),
+    const double factor = positive("factor", number("factor", 1)),
                  original = number("original_max_position_embeddings", static_cast<double>(c.context));
     if (type == "linear") {
       c.rope_scaling = {.kind = RopeScaling::Kind::Linear, .factor = factor};
@@ -222,7 +232,7 @@ class FolderLoader {
     const fs::path index = folder_ / "model.safetensors.index.json";
     std::vector<std::string> names;
     if (fs::exists(index)) {
-      const Json listed = read_json(index);
+      const Json listed = read_object(index);
       for (const auto& item : listed.at("weight_map").items()) {
         const auto name = item.value().get<std::string>();
         if (name.empty() || fs::path(name).filename() != name || name == "..")
@@ -279,7 +289,7 @@ class FolderLoader {
       return static_cast<std::int32_t>(found - spec.tokens.begin());
     };
     if (fs::exists(folder_ / "tokenizer_config.json")) {
-      const Json settings = read_json(folder_ / "tokenizer_config.json");
+      const Json settings = read_object(folder_ / "tokenizer_config.json");
       if (settings.contains("bos_token")) spec.bos = id_of(settings["bos_token"]);
       if (settings.contains("eos_token")) spec.eos = id_of(settings["eos_token"]);
       if (const auto found = settings.find("chat_template"); found != settings.end()) {
@@ -300,11 +310,11 @@ class FolderLoader {
     if (spec.eos) add_end(*spec.eos);
     Json ends = config_.value("eos_token_id", Json());
     if (fs::exists(folder_ / "generation_config.json"))
-      ends = read_json(folder_ / "generation_config.json").value("eos_token_id", ends);
-    if (ends.is_number_integer()) add_end(ends.get<std::int64_t>());
+      ends = read_object(folder_ / "generation_config.json").value("eos_token_id", ends);
+    if (const auto id = json_integer(ends)) add_end(*id);
     if (ends.is_array())
-      for (const Json& id : ends)
-        if (id.is_number_integer()) add_end(id.get<std::int64_t>());
+      for (const Json& end : ends)
+        if (const auto id = json_integer(end)) add_end(*id);
     return spec;
   }
 

@@ -11,18 +11,22 @@ namespace {
 /// Pre-tokenizers by the names that GGUF files use (tokenizer.ggml.pre).
 struct PreTokenizer {
   std::vector<std::string_view> names;
-  std::vector<Split> splits;
+  std::vector<SplitRule> splits;
   bool nfc = false, whole_words = false, begins = false;  ///< begins: with bos unless the file says otherwise
 };
 
 const std::vector<PreTokenizer>& pre_tokenizers() {
   static const std::vector<PreTokenizer> table = {
-      {.names = {"gpt-2", "gpt2", "phi-2"}, .splits = {Split::Gpt2}},
-      {.names = {"llama-bpe", "llama3", "llama-v3"}, .splits = {Split::Llama3}, .whole_words = true, .begins = true},
-      {.names = {"dbrx", "smaug-bpe"}, .splits = {Split::Llama3}},
-      {.names = {"qwen2", "deepseek-r1-qwen"}, .splits = {Split::Qwen2}, .nfc = true},
-      {.names = {"smollm", "starcoder", "refact", "command-r"}, .splits = {Split::Digits, Split::Gpt2}},
-      {.names = {"default", ""}, .splits = {Split::Punctuation, Split::Gpt2, Split::DigitRuns, Split::DigitTriples}},
+      {.names = {"gpt-2", "gpt2", "phi-2"}, .splits = {SplitRule::Gpt2}},
+      {.names = {"llama-bpe", "llama3", "llama-v3"},
+       .splits = {SplitRule::Llama3},
+       .whole_words = true,
+       .begins = true},
+      {.names = {"dbrx", "smaug-bpe"}, .splits = {SplitRule::Llama3}},
+      {.names = {"qwen2", "deepseek-r1-qwen"}, .splits = {SplitRule::Qwen2}, .nfc = true},
+      {.names = {"smollm", "starcoder", "refact", "command-r"}, .splits = {SplitRule::Digits, SplitRule::Gpt2}},
+      {.names = {"default", ""},
+       .splits = {SplitRule::Punctuation, SplitRule::Gpt2, SplitRule::DigitRuns, SplitRule::DigitTriples}},
   };
   return table;
 }

@@ -8,6 +8,7 @@
 #include "aeshna/tokenizer.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "io/json_field.h"
 #include "nn/tokenizer/load.h"
 
 namespace aeshna {
@@ -21,27 +22,23 @@ constexpr std::size_t kMaxTokens = 1 << 24;
 
 struct Pattern {
   std::string_view text;
-  Split split;
+  SplitRule split;
 };
 constexpr std::array<Pattern, 5> kPatterns = {{
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", Split::Gpt2},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", SplitRule::Gpt2},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     Split::Llama3},
+     SplitRule::Llama3},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     Split::Qwen2},
-    {R"(\p{N})", Split::Digits},
-    {R"(\p{N}+)", Split::DigitRuns},
+     SplitRule::Qwen2},
+    {R"(\p{N})", SplitRule::Digits},
+    {R"(\p{N}+)", SplitRule::DigitRuns},
 }};
 
 class Loader {
  public:
   Loader(std::string name, std::string_view text) {
     spec_.name = std::move(name);
-    try {
-      root_ = Json::parse(text);
-    } catch (const Json::exception& e) {
-      fail(ErrorCode::CorruptFile, "{}: {}", spec_.name, e.what());
-    }
+    root_ = parse_json(text, spec_.name);
     if (!root_.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", spec_.name);
   }
 
@@ -75,6 +72,11 @@ class Loader {
     const auto found = object.is_object() ? object.find(key) : object.end();
     if (!object.is_object() || found == object.end()) corrupt(formatted("there is no \"{}\"", key));
     return *found;
+  }
+  std::int64_t integer(const Json& value, std::string_view what) const {
+    const auto number = json_integer(value);
+    if (!number) corrupt(formatted("{} is {}, no whole number", what, value.dump()));
+    return *number;
   }
   template <class T>
   static T value(const Json& object, const char* key, T fallback) {
@@ -129,13 +131,13 @@ class Loader {
         spec_.prefix = TokenizerSpec::Prefix::Always;
         spec_.prefix_if_missing = true;
       }
-      if (value(part, "use_regex", true)) spec_.splits.push_back(Split::Gpt2);
+      if (value(part, "use_regex", true)) spec_.splits.push_back(SplitRule::Gpt2);
     } else if (type == "Digits") {
-      spec_.splits.push_back(value(part, "individual_digits", false) ? Split::Digits : Split::DigitRuns);
+      spec_.splits.push_back(value(part, "individual_digits", false) ? SplitRule::Digits : SplitRule::DigitRuns);
     } else if (type == "Metaspace" && value<std::string>(part, "replacement", "") == kSpaceMark) {
       spec_.space_mark = true;
       prefix_scheme(part);
-      if (value(part, "split", true)) spec_.splits.push_back(Split::SpaceMark);
+      if (value(part, "split", true)) spec_.splits.push_back(SplitRule::SpaceMark);
     } else if (type == "Split") {
       split(part);
     } else {
@@ -151,7 +153,8 @@ class Loader {
     const bool invert = value(part, "invert", false);
     const auto found = std::ranges::find(kPatterns, regex, &Pattern::text);
     // The first three find everything, so that removing what they do not find removes nothing.
-    const bool whole = found != kPatterns.end() && found->split != Split::Digits && found->split != Split::DigitRuns;
+    const bool whole =
+        found != kPatterns.end() && found->split != SplitRule::Digits && found->split != SplitRule::DigitRuns;
     if (found != kPatterns.end() &&
         ((behavior == "Isolated" && !invert) || (whole && behavior == "Removed" && invert))) {
       spec_.splits.push_back(found->split);
@@ -219,7 +222,7 @@ class Loader {
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (!value<std::string>(model, key, "").empty()) refuse(formatted("{} of the model", key));
     for (const auto& item : at(model, "vocab").items()) {
-      const auto id = item.value().get<std::int64_t>();
+      const std::int64_t id = integer(item.value(), "an id");
       // Ids need not be dense, but far beyond their number they are nonsense.
       if (id > static_cast<std::int64_t>(2 * model["vocab"].size() + 65536))
         corrupt(formatted("token '{}' has the id {}", item.key(), id));
@@ -255,8 +258,9 @@ class Loader {
       if (!entry.is_array() || entry.size() != 2) corrupt(formatted("token {} is no pair of text and score", id));
       add_token(id++, entry[0].get<std::string>(), entry[1].get<float>());
     }
-    if (const auto unknown = value<std::int64_t>(model, "unk_id", -1); unknown >= 0) {
-      if (unknown >= id) corrupt(formatted("unk_id is {}, but there are {} tokens", unknown, id));
+    if (model.contains("unk_id") && !model["unk_id"].is_null()) {
+      const std::int64_t unknown = integer(model["unk_id"], "unk_id");
+      if (unknown < 0 || unknown >= id) corrupt(formatted("unk_id is {}, but there are {} tokens", unknown, id));
       spec_.unknown = static_cast<std::int32_t>(unknown);
       spec_.tokens[static_cast<std::size_t>(unknown)].kind = Token::Kind::Unknown;
     }
@@ -268,7 +272,7 @@ class Loader {
     const auto bound = static_cast<std::int64_t>(2 * (spec_.tokens.size() + list->size()) + 65536);
     for (const Json& entry : *list) {
       known(entry, "an added token", {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-      const auto id = at(entry, "id").get<std::int64_t>();
+      const std::int64_t id = integer(at(entry, "id"), "an id");
       if (id > bound) corrupt(formatted("an added token has the id {}", id));
       const auto content = at(entry, "content").get<std::string>();
       if (value(entry, "single_word", false)) refuse(formatted("single_word of the token '{}'", content));
@@ -298,7 +302,7 @@ class Loader {
       }
       const auto name = at(at(item, "SpecialToken"), "id").get<std::string>();
       for (const Json& id : at(at(tokens, name.c_str()), "ids")) {
-        const auto number = id.get<std::int64_t>();
+        const std::int64_t number = integer(id, "an id");
         if (number < 0 || number >= static_cast<std::int64_t>(spec_.tokens.size()))
           corrupt(formatted("the template has the token {}", number));
         (behind ? spec_.after : spec_.before).push_back(static_cast<std::int32_t>(number));

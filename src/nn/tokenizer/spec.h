@@ -41,7 +41,7 @@ struct TokenizerSpec {
   Model model = Model::ByteBpe;
   std::vector<Token> tokens;                       ///< by id
   std::vector<std::array<std::string, 2>> merges;  ///< in order of rank; texts as in `tokens`
-  std::vector<Split> splits;                       ///< one after the other
+  std::vector<SplitRule> splits;                   ///< one after the other
   bool nfc = false;
   bool space_mark = false;  ///< spaces are written as kSpaceMark
   Prefix prefix = Prefix::Never;
@@ -60,6 +60,8 @@ std::optional<std::uint8_t> byte_of_token(std::string_view text);
 
 /// A token of a byte-level vocabulary as bytes: GPT-2 writes each byte as a printable character. nullopt if it has others.
 std::optional<std::string> bytes_of_byte_level(std::string_view text);
+/// The other way round.
+std::string byte_level_of_bytes(std::string_view bytes);
 
 /// Adds the control tokens that end a turn in the known chat formats to `ends`.
 void add_known_ends(TokenizerSpec& spec);

@@ -22,24 +22,24 @@ class Scanner {
  public:
   Scanner(const ScannedText& text, std::size_t end) : text_(text), end_(end) {}
 
-  std::size_t next(Split split, std::size_t i) const {
+  std::size_t next(SplitRule split, std::size_t i) const {
     switch (split) {
-      case Split::Gpt2:
+      case SplitRule::Gpt2:
         return gpt2(i);
-      case Split::Llama3:
+      case SplitRule::Llama3:
         return llama3(i, 3);
-      case Split::Qwen2:
+      case SplitRule::Qwen2:
         return llama3(i, 1);
-      case Split::Digits:
+      case SplitRule::Digits:
         return run(i, CodeClass::Number, 1);
-      case Split::DigitRuns:
+      case SplitRule::DigitRuns:
         return run(i, CodeClass::Number);
-      case Split::DigitTriples:
+      case SplitRule::DigitTriples:
         return digit(i) && digit(i + 1) && digit(i + 2) ? i + 3 : i;
-      case Split::Punctuation:
+      case SplitRule::Punctuation:
         while (punctuation(i)) ++i;
         return i;
-      case Split::SpaceMark: {
+      case SplitRule::SpaceMark: {
         const std::size_t start = i;
         while (i < end_ && (i == start || text_.codes[i] != 0x2581)) ++i;
         return i;
@@ -120,10 +120,10 @@ class Scanner {
 
 }  // namespace
 
-std::vector<std::string_view> split_text(std::string_view text, const std::vector<Split>& splits) {
+std::vector<std::string_view> split_text(std::string_view text, const std::vector<SplitRule>& splits) {
   const ScannedText scanned(text);
   std::vector<std::size_t> ends = {scanned.codes.size()};
-  for (const Split split : splits) {
+  for (const SplitRule split : splits) {
     std::vector<std::size_t> finer;
     std::size_t begin = 0;
     for (const std::size_t end : ends) {

@@ -11,7 +11,7 @@
 
 namespace aeshna {
 
-enum class Split : std::uint8_t {
+enum class SplitRule : std::uint8_t {
   Gpt2,  ///< 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   Llama3,  ///< (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
   Qwen2,         ///< the same with \p{N} alone
@@ -35,6 +35,6 @@ struct ScannedText {
 };
 
 /// The pieces of a text, in order; together they are the text.
-std::vector<std::string_view> split_text(std::string_view text, const std::vector<Split>& splits);
+std::vector<std::string_view> split_text(std::string_view text, const std::vector<SplitRule>& splits);
 
 }  // namespace aeshna

@@ -23,16 +23,26 @@ std::optional<std::uint8_t> byte_of_token(std::string_view text) {
   return static_cast<std::uint8_t>(value);
 }
 
+namespace {
+
+/// GPT-2's bytes_to_unicode: printable bytes of Latin-1 stand for themselves, the others are numbered from U+0100 on.
+constexpr std::array<char16_t, 256> kByteLevel = [] {
+  std::array<char16_t, 256> codes{};
+  char16_t next = 0x100;
+  for (std::size_t b = 0; b < codes.size(); ++b) {
+    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    codes[b] = printable ? static_cast<char16_t>(b) : next++;
+  }
+  return codes;
+}();
+
+}  // namespace
+
 std::optional<std::string> bytes_of_byte_level(std::string_view text) {
-  // GPT-2's bytes_to_unicode: printable bytes of Latin-1 stand for themselves, the others are numbered from U+0100 on.
   static const auto table = [] {
     std::array<std::int16_t, 0x144> bytes{};
     bytes.fill(-1);
-    std::size_t next = 0x100;
-    for (int b = 0; b < 256; ++b) {
-      const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-      bytes[printable ? static_cast<std::size_t>(b) : next++] = static_cast<std::int16_t>(b);
-    }
+    for (std::size_t b = 0; b < kByteLevel.size(); ++b) bytes.at(kByteLevel[b]) = static_cast<std::int16_t>(b);
     return bytes;
   }();
   std::string bytes;
@@ -43,6 +53,12 @@ std::optional<std::string> bytes_of_byte_level(std::string_view text) {
     at += c.bytes;
   }
   return bytes;
+}
+
+std::string byte_level_of_bytes(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) append_utf8(text, kByteLevel[static_cast<unsigned char>(c)]);
+  return text;
 }
 
 void add_known_ends(TokenizerSpec& spec) {
