@@ -8,6 +8,7 @@
 #include "aeshna/error.h"
 #include "aeshna/generate.h"
 #include "aeshna/graph.h"
+#include "aeshna/hub.h"
 #include "aeshna/import.h"
 #include "aeshna/language_model.h"
 #include "aeshna/llama.h"

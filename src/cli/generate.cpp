@@ -1,29 +1,26 @@
 // aeshna generate: text from a language model.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "aeshna/generate.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 
 namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, system;
+  ModelArgument model;
+  std::string prompt, system;
   bool chat = false;
   GeneratorOptions generator;
   SamplingOptions sampling;
   GenerateOptions generate;
 };
-
-LanguageModel open_model(const std::string& path) {
-  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
-}
 
 std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a) {
   if (!a.chat) {
@@ -54,7 +51,7 @@ std::string_view why(Generation::End end) {
 
 int generate(GenerateArguments& a, const Globals& globals) {
   const auto sampler = host_sampler(a.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_model(a.model);
+  LanguageModel model = open_language_model(a.model.path(globals));
   const std::vector<std::int32_t> ids = prompt_ids(model, a);
   a.generator.device = Device(globals.request());
   Generator generator(std::move(model), a.generator);
@@ -85,9 +82,7 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "Write text with a language model, greedily unless told otherwise");
   auto a = std::make_shared<GenerateArguments>();
-  command->add_option("model", a->model, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-      ->required()
-      ->type_name("MODEL");
+  a->model.add_to(*command, "MODEL", "A GGUF file, or a folder with config.json, safetensors and tokenizer.json");
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->required()
       ->type_name("TEXT");

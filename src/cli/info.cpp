@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/model_options.h"
 #include "cli/read_graph.h"
 #include "cli/text.h"
@@ -142,8 +143,7 @@ std::string describe_nnef(const std::filesystem::path& path, const ImportOptions
   return text;
 }
 
-std::string describe_file(const std::string& name, const ImportOptions& options) {
-  const std::filesystem::path path = name;
+std::string describe_file(const std::filesystem::path& path, const ImportOptions& options) {
   if (is_nnef(path)) return describe_nnef(path, options);
   const std::string start = read_start(path);
   if (path.extension() == ".onnx") return describe_onnx(path, options);  // which has no magic number
@@ -153,24 +153,25 @@ std::string describe_file(const std::string& name, const ImportOptions& options)
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
   fail(ErrorCode::Unsupported,
-       "{} is {}; safetensors and GGUF files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are read", name,
-       foreign_format(start));
+       "{} is {}; safetensors and GGUF files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are "
+       "read",
+       path.string(), foreign_format(start));
 }
 
 }  // namespace
 
-void add_info(CLI::App& app, const Globals&, Action& action) {
+void add_info(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand(
       "info", "Show what is in a checkpoint, a safetensors or GGUF file, a text graph, an ONNX or an NNEF model");
   struct Options : ModelOptions {
-    std::string file;
+    ModelArgument file;
   };
   auto options = std::make_shared<Options>();
-  command->add_option("file", options->file)->required()->type_name("FILE");
+  options->file.add_to(*command, "FILE", "A file or a folder");
   options->add_to(*command);
-  command->callback([&action, options] {
-    action = [options] {
-      std::fputs(describe_file(options->file, options->parsed()).c_str(), stdout);
+  command->callback([&action, &globals, options] {
+    action = [&globals, options] {
+      std::fputs(describe_file(options->file.path(globals), options->parsed()).c_str(), stdout);
       return 0;
     };
   });
