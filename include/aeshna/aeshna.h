@@ -16,6 +16,7 @@
 #include "aeshna/nn.h"
 #include "aeshna/ops.h"
 #include "aeshna/optim.h"
+#include "aeshna/pretrained.h"
 #include "aeshna/quantize.h"
 #include "aeshna/session.h"
 #include "aeshna/shape.h"

@@ -17,7 +17,7 @@ void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   };
   CLI::App* command = app.add_subcommand("convert", "Convert between GGUF and safetensors, and quantize");
   auto a = std::make_shared<Arguments>();
-  a->from.add_to(*command, "FROM", "The file to read, .gguf or .safetensors");
+  a->from.add_to(*command, "FROM", "The file to read, .gguf or .safetensors, or a folder with model.safetensors");
   command->add_option("to", a->to, "The file to write, .gguf or .safetensors")->required()->type_name("TO");
   command
       ->add_option("--type", a->type,
@@ -26,8 +26,10 @@ void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([&action, &globals, a] {
     action = [&globals, a] {
       const auto dtype = a->type.empty() ? std::nullopt : std::optional(parse_dtype(a->type));
+      std::filesystem::path from = a->from.path(globals);
+      if (std::filesystem::is_directory(from)) from /= "model.safetensors";
       std::size_t changed = 0, count = 0;
-      for (const ConvertedTensor& tensor : convert_file(a->from.path(globals), a->to, dtype)) {
+      for (const ConvertedTensor& tensor : convert_file(from, a->to, dtype)) {
         ++count;
         changed += tensor.from != tensor.to;
         if (!tensor.note.empty() && !globals.quiet) {
