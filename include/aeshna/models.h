@@ -1,5 +1,5 @@
 #pragma once
-// Models of the benchmark suite: functions from inputs to outputs that name their parameters as the published checkpoints do.
+// The built-in models, those of the benchmark suite among them: functions from inputs to outputs that name their parameters as the published checkpoints do.
 // Defaults are the published configurations; small() is for tests. Any batch size will do. They throw Error(InvalidArgument for a
 // configuration, ShapeMismatch or DTypeMismatch for an input) "[models::name] ..." with the caller's line.
 #include <cstdint>

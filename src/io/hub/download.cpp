@@ -118,105 +118,136 @@ bool continues_at(std::string_view content_range, std::uint64_t begin, std::uint
   return parse_count(content_range.substr(0, dash)) == begin && (total == "*" || parse_count(total) == size);
 }
 
-/// Thrown out of a transfer that cannot be gone on from.
+/// Thrown out of a transfer whose bytes do not go on from those that are there.
 struct StartOver {};
+
+bool answered(const HttpReply& reply) { return reply.failure == HttpReply::Failure::None; }
+bool has_content(const HttpReply& reply) { return reply.status == 200 || reply.status == 206; }
+
+class Download {
+ public:
+  Download(Client& client, const HubOptions& options, const std::string& model, const std::string& url,
+           const RemoteFile& file, const fs::path& partial, const std::function<void(std::uint64_t)>& on_bytes)
+      : client_(client),
+        model_(model),
+        url_(url),
+        file_(file),
+        on_bytes_(on_bytes),
+        part_(partial, file),
+        retries_(options, options.attempts),
+        furthest_(part_.size()),
+        resumed_(part_.size() > 0) {}
+
+  void run(const fs::path& target) {
+    for (;;) {
+      on_bytes_(part_.size());
+      fetch_rest();
+      const std::optional<std::string> difference = part_.difference();
+      if (!difference) return part_.move_to(target);
+      part_.remove();
+      if (!resumed_) corrupt(*difference + "; nothing of it is kept");
+      begin_anew();  // its parts may have been of different files: once more, as a whole
+      resumed_ = false;
+    }
+  }
+
+ private:
+  [[noreturn]] void corrupt(std::string_view what) const {
+    fail(ErrorCode::CorruptFile, "{}: {} {}", model_, file_.path, what);
+  }
+
+  void fetch_rest() {
+    while (part_.size() < file_.size) {
+      const HttpReply reply = attempt();
+      if (part_.size() == file_.size) return;
+      const bool refused = answered(reply) && !has_content(reply) && reply.status != 416;
+      if (refused && !is_transient(reply)) client_.refuse(reply, model_, url_);
+      if (reply.failure != HttpReply::Failure::Refused && retries_.again(reply)) continue;
+      if (refused) client_.refuse(reply, model_, url_);
+      fail(ErrorCode::Io, "{}: {} was cut after {} of {} bytes ({}); what is there is kept, run it again to go on",
+           model_, file_.path, part_.size(), file_.size, answered(reply) ? "it ended early" : reply.reason);
+    }
+  }
+
+  HttpReply attempt() {
+    // Compressed bytes would be others than those that are listed.
+    std::vector<std::string> headers = {"Accept-Encoding: identity"};
+    if (part_.size() > 0) {
+      headers.push_back(formatted("Range: bytes={}-", part_.size()));
+      if (!etag_.empty() && !etag_.starts_with("W/")) headers.push_back("If-Range: " + etag_);
+    }
+    bool started = false;
+    HttpReply reply;
+    try {
+      reply = client_.get(url_, headers, 0, [&](const HttpReply& head, std::span<const std::byte> bytes) {
+        if (!has_content(head)) return;
+        if (!started) start(head);
+        started = true;
+        append(bytes);
+      });
+    } catch (const StartOver&) {
+      begin_anew();
+      reply.failure = HttpReply::Failure::Broken;
+      reply.reason = "it could not be gone on with where it was cut";
+    } catch (const Error& e) {
+      // Neither more nor other bytes than listed are worth keeping.
+      if (e.code() == ErrorCode::CorruptFile) part_.remove();
+      throw;
+    }
+    part_.close();
+    if (answered(reply) && reply.status == 416) begin_anew();  // what is there is more than the server has
+    return reply;
+  }
+
+  /// The head of an answer with bytes: where they belong.
+  void start(const HttpReply& head) {
+    const std::string etag(head.header("etag"));
+    if (head.status == 206) {
+      const bool same = etag_.empty() || etag == etag_;
+      if (!same || !continues_at(head.header("content-range"), part_.size(), file_.size)) throw StartOver();
+      resumed_ = true;
+    } else {
+      part_.restart();  // the whole file, whatever was asked for
+      const auto length = parse_count(head.header("content-length"));
+      if (length && *length != file_.size)
+        corrupt(formatted("has {} bytes, where the hub lists {}", *length, file_.size));
+    }
+    etag_ = etag;
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    if (bytes.size() > file_.size - part_.size())
+      corrupt(formatted("has more than the {} bytes that the hub lists", file_.size));
+    part_.append(bytes);
+    if (part_.size() > furthest_) {
+      furthest_ = part_.size();
+      retries_.progress();
+    }
+    on_bytes_(part_.size());
+  }
+
+  void begin_anew() {
+    part_.remove();
+    etag_.clear();
+  }
+
+  Client& client_;
+  const std::string &model_, &url_;
+  const RemoteFile& file_;
+  const std::function<void(std::uint64_t)>& on_bytes_;
+  Partial part_;
+  Retries retries_;
+  std::uint64_t furthest_;  ///< bytes that were ever there: less is no progress
+  bool resumed_;            ///< the bytes may be of several answers
+  std::string etag_;        ///< of the answer that they are from, if it was in this run
+};
 
 }  // namespace
 
 void download(Client& client, const HubOptions& options, const std::string& model, const std::string& url,
               const RemoteFile& file, const fs::path& partial, const fs::path& target,
               const std::function<void(std::uint64_t)>& on_bytes) {
-  const auto corrupt = [&](std::string_view what) {
-    fail(ErrorCode::CorruptFile, "{}: {} {}", model, file.path, what);
-  };
-  Partial part(partial, file);
-  Retries retries(options, options.attempts);
-  std::uint64_t furthest = part.size();
-  std::string etag;  // of the answer that the bytes are from, if it was in this run
-  bool resumed = part.size() > 0, ranges = true;
-  on_bytes(part.size());
-
-  for (;;) {
-    HttpReply reply;
-    if (part.size() < file.size || file.size == 0) {
-      // Compressed bytes would be others than those that are listed.
-      std::vector<std::string> headers = {"Accept-Encoding: identity"};
-      if (part.size() > 0 && ranges) {
-        headers.push_back(formatted("Range: bytes={}-", part.size()));
-        if (!etag.empty() && !etag.starts_with("W/")) headers.push_back("If-Range: " + etag);
-      } else {
-        part.restart();
-      }
-      const std::uint64_t begin = part.size();
-      bool started = false;
-      const auto start = [&](const HttpReply& head) {
-        started = true;
-        const std::string tag(head.header("etag"));
-        if (head.status == 206) {
-          if (!continues_at(head.header("content-range"), begin, file.size) || (!etag.empty() && tag != etag))
-            throw StartOver();
-          if (begin > 0) resumed = true;
-        } else {
-          part.restart();  // a server that gives the whole file
-          const auto length = parse_count(head.header("content-length"));
-          if (length && *length != file.size)
-            corrupt(formatted("has {} bytes, where the hub lists {}", *length, file.size));
-        }
-        etag = tag;
-      };
-      try {
-        reply = client.get(url, headers, 0, [&](const HttpReply& head, std::span<const std::byte> bytes) {
-          if (head.status != 200 && head.status != 206) return;
-          if (!started) start(head);
-          if (bytes.size() > file.size - part.size())
-            corrupt(formatted("has more than the {} bytes that the hub lists", file.size));
-          part.append(bytes);
-          if (part.size() > furthest) {
-            furthest = part.size();
-            retries.progress();
-          }
-          on_bytes(part.size());
-        });
-      } catch (const StartOver&) {
-        ranges = false;
-        part.remove();
-        etag.clear();
-        if (!retries.again(reply)) corrupt("cannot be gone on with where it was cut");
-        continue;
-      } catch (const Error& e) {
-        // Neither more nor other bytes than listed are worth keeping.
-        if (e.code() == ErrorCode::CorruptFile) part.remove();
-        throw;
-      }
-      part.close();
-      const bool answered = reply.failure == HttpReply::Failure::None;
-      if (answered && reply.status == 416) {  // the range is beyond what the server has
-        ranges = false;
-        part.remove();
-        if (!retries.again(reply)) client.refuse(reply, model, url);
-        continue;
-      }
-      if (answered && reply.status != 200 && reply.status != 206) {
-        if (!is_transient(reply) || !retries.again(reply)) client.refuse(reply, model, url);
-        continue;
-      }
-    }
-    if (part.size() < file.size) {
-      if (reply.failure == HttpReply::Failure::None) reply.reason = "it ended early";
-      if (reply.failure == HttpReply::Failure::Refused || !retries.again(reply)) {
-        fail(ErrorCode::Io, "{}: {} was cut after {} of {} bytes ({}); what is there is kept, run it again to go on",
-             model, file.path, part.size(), file.size, reply.reason);
-      }
-      continue;
-    }
-    const std::optional<std::string> difference = part.difference();
-    if (!difference) break;
-    part.remove();
-    if (!resumed) corrupt(*difference + "; nothing of it is kept");
-    resumed = ranges = false;  // its parts may have been of different files: once more, as a whole
-    etag.clear();
-  }
-  part.move_to(target);
+  Download(client, options, model, url, file, partial, on_bytes).run(target);
 }
 
 }  // namespace aeshna::hub

@@ -37,6 +37,7 @@ enum Option : int {
   kBufferSize = 98,
   kNoSignal = 99,
   kTimeoutMs = 155,
+  kNoProxy = 10177,
   kProtocols = 181,
 };
 enum Info : int { kRedirectUrl = 0x100000 + 31 };
@@ -286,6 +287,8 @@ HttpReply Http::get(const HttpRequest& request, const Body& body) {
   set(kNoSignal, 1L);  // no SIGALRM for time limits
   set(kUserAgent, "aeshna/" AESHNA_VERSION);
   set(kHttpHeader, headers);
+  if (const auto origin = origin_of(request.url); origin && origin->loopback())
+    set(kNoProxy, "*");  // it is not the proxy's
   set(kBufferSize, 256L << 10);
   set(kConnectTimeout, std::max(1L, static_cast<long>(request.stall_seconds)));
   set(kLowSpeedLimit, 1L);
