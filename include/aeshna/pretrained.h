@@ -10,7 +10,7 @@
 
 namespace aeshna {
 
-/// A folder with a config.json: what import_hugging_face or LanguageModel::load_hugging_face reads.
+/// A folder with a config.json (and no graph.nnef): what import_hugging_face or LanguageModel::load_hugging_face reads.
 bool is_hugging_face(const std::filesystem::path& path);
 /// Such a folder, with an architecture of vision or speech that import_hugging_face knows. Error(CorruptFile) for a config.json that is none.
 bool imports_hugging_face(const std::filesystem::path& path);

@@ -56,6 +56,7 @@ std::map<std::string, std::string> files_of(const PretrainedFolder& folder) {
 }
 
 TEST(CliHub, InfoOfADownloadedModel) {
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   p.hub.files = files_of(resnet_folder());
   p.hub.files["preprocessor_config.json"] =
@@ -75,6 +76,7 @@ TEST(CliHub, InfoOfADownloadedModel) {
 }
 
 TEST(CliHub, TokenFiles) {
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   p.hub.files = files_of(resnet_folder());
   p.hub.before = [](const HttpTestRequest& request) -> std::optional<HttpTestReply> {
@@ -92,6 +94,7 @@ TEST(CliHub, TokenFiles) {
 }
 
 TEST(CliHub, Messages) {
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   const auto error = [&](std::vector<std::string> arguments) {
     const ProgramResult result = p.run(std::move(arguments));
@@ -113,6 +116,7 @@ TEST(CliHub, Messages) {
 }
 
 TEST(CliHub, ConvertsADownloadedModel) {
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   p.hub.files = files_of(vit_folder(true));
   const ProgramResult result = p.run({"convert", "--hub", "me/tiny", "out.safetensors", "--type", "f16"});
@@ -123,6 +127,7 @@ TEST(CliHub, ConvertsADownloadedModel) {
 
 TEST(CliDeviceHub, RunsAVisionModel) {
   AESHNA_NEED_DEVICE();
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   p.hub.files = files_of(vit_folder(true));
   const HostTensor pixels = random_tensor("pixels", {2, 3, 12, 8}, -2, 2);
@@ -141,6 +146,7 @@ TEST(CliDeviceHub, RunsAVisionModel) {
 
 TEST(CliDeviceHub, GeneratesWithADownloadedModel) {
   AESHNA_NEED_DEVICE();
+  AESHNA_NEED_LIBCURL();
   HubProgram p;
   write_tiny_gguf(p.work / "tiny.gguf", tiny_model("llama"));
   p.hub.files = {{"tiny-f32.gguf", read_text(p.work / "tiny.gguf")}, {"tiny-other.gguf", std::string(500, 'x')}};

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 
 #include "base/fail.h"
@@ -37,6 +40,7 @@ class Hub : public testing::Test {
     unsetenv("AESHNA_HUB_URL");
     unsetenv("AESHNA_OFFLINE");
   }
+  void SetUp() override { AESHNA_NEED_LIBCURL(); }
   void folder_model() {
     hub_.files = {{"config.json", "{}"},
                   {"tokenizer.json", std::string(300, 't')},
@@ -550,6 +554,24 @@ TEST_F(Hub, DisksThatDoNotTakeIt) {
             std::string(40, '0'), std::string(64, '0'))};
   };
   EXPECT_HAS(refused(ErrorCode::Io), "1125899906842624 bytes are to be downloaded, and");
+}
+
+TEST_F(Hub, AFullDiskAndLaterRoom) {
+  folder_model();
+  const std::string content = noise(3 << 20);
+  hub_.files["model.safetensors"] = content;
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // an error of the write instead
+  const rlimit small{.rlim_cur = 2 << 20, .rlim_max = old.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string said = message([&] { fetch(); });
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_HAS(said, "cannot write");
+  EXPECT_HAS(said, "of 3145728 bytes): File too large");
+  EXPECT_EQ(read_text(fetch() / "model.safetensors"), content);
+  EXPECT_TRUE(hub_.server.requests().back().has("range"));
 }
 
 // ---- without a server

@@ -1,5 +1,7 @@
 #pragma once
 // A hub of one model, "me/tiny", over a real socket. `before` may answer in its place.
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <map>
 #include <optional>
@@ -8,7 +10,18 @@
 #include "aeshna/hub.h"
 #include "base/format.h"
 #include "base/sha.h"
+#include "io/hub/http.h"
 #include "support/http_server.h"
+
+/// Where there is no libcurl nothing can be downloaded.
+#define AESHNA_NEED_LIBCURL()          \
+  do {                                 \
+    try {                              \
+      const aeshna::Http http;         \
+    } catch (const aeshna::Error& e) { \
+      GTEST_SKIP() << e.what();        \
+    }                                  \
+  } while (false)
 
 namespace aeshna::test {
 

@@ -121,7 +121,8 @@ class Fetch {
     const std::string url =
         formatted("{}/api/models/{}/revision/{}", client_.url(), name_.model, url_escaped(name_.revision, false));
     // With a copy at hand nobody waits long.
-    const Client::Answer answer = client_.text(url, name_.model, cached ? 1 : options_.attempts, cached ? 10 : 60);
+    const Client::Answer answer =
+        client_.text(url, name_.model, cached ? 1 : std::min(options_.attempts, 3), cached ? 10 : 60);
     if (!answer.reached) {
       const std::string reason = reason_of(answer.reply);
       if (!cached) {

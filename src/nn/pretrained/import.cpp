@@ -37,7 +37,7 @@ Read require_reader(Config& config) {
   if (const Read reader = reader_of(config)) return reader;
   fail(ErrorCode::Unsupported,
        "{}: the model_type '{}' is not among those of vision and speech that are supported: resnet, vit, dinov3_vit, "
-       "whisper",
+       "whisper (language models are for aeshna generate)",
        config.source(), config.text("model_type", ""));
 }
 
@@ -238,7 +238,8 @@ bool replace_prefix(std::string& text, std::string_view from, std::string_view t
 
 bool is_hugging_face(const std::filesystem::path& path) {
   std::error_code error;
-  return std::filesystem::is_regular_file(path / "config.json", error);
+  return std::filesystem::is_regular_file(path / "config.json", error) &&
+         !std::filesystem::exists(path / "graph.nnef", error);
 }
 
 bool imports_hugging_face(const std::filesystem::path& path) {
