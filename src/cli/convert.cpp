@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/quant.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 #include "nn/language/merge.h"
 
@@ -13,7 +14,8 @@ namespace aeshna::cli {
 namespace {
 
 struct ConvertArguments {
-  std::string from, to, type, adapter;
+  ModelArgument from;
+  std::string to, type, adapter;
 };
 
 std::uint64_t size_of(const std::filesystem::path& path) {
@@ -24,10 +26,12 @@ std::uint64_t size_of(const std::filesystem::path& path) {
   return bytes;
 }
 
-int convert(const ConvertArguments& a, bool quiet) {
+int convert(const ConvertArguments& a, const Globals& globals) {
+  const bool quiet = globals.quiet;
+  std::filesystem::path from = a.from.path(globals);
+  if (a.adapter.empty() && std::filesystem::is_directory(from)) from /= "model.safetensors";
   const auto dtype = a.type.empty() ? std::nullopt : std::optional(parse_dtype(a.type));
-  const auto report =
-      a.adapter.empty() ? convert_file(a.from, a.to, dtype) : merge_adapter(a.from, a.adapter, a.to, dtype);
+  const auto report = a.adapter.empty() ? convert_file(from, a.to, dtype) : merge_adapter(from, a.adapter, a.to, dtype);
   std::size_t changed = 0, edited = 0;
   std::set<std::string> rounded;
   for (const ConvertedTensor& tensor : report) {
@@ -55,7 +59,7 @@ int convert(const ConvertArguments& a, bool quiet) {
 void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand("convert", "Convert between GGUF and safetensors, quantize, merge adapters");
   auto a = std::make_shared<ConvertArguments>();
-  command->add_option("from", a->from, "The file to read, .gguf or .safetensors")->required()->type_name("FROM");
+  a->from.add_to(*command, "FROM", "The file to read, .gguf or .safetensors, or a folder with model.safetensors");
   command->add_option("to", a->to, "The file to write, .gguf or .safetensors")->required()->type_name("TO");
   command
       ->add_option("--type", a->type,
@@ -65,7 +69,7 @@ void add_convert(CLI::App& app, const Globals& globals, Action& action) {
       ->add_option("--adapter", a->adapter,
                    "Folder of a LoRA adapter to merge; FROM and TO are GGUF files, or folders of Hugging Face")
       ->type_name("DIR");
-  command->callback([&action, &globals, a] { action = [&globals, a] { return convert(*a, globals.quiet); }; });
+  command->callback([&action, &globals, a] { action = [&globals, a] { return convert(*a, globals); }; });
 }
 
 }  // namespace aeshna::cli

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 #include "io/json_writer.h"
 
@@ -17,7 +18,8 @@ namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, adapter, prompt, prompts, system;
+  ModelArgument model;
+  std::string adapter, prompt, prompts, system;
   bool chat = false;
   std::int64_t sequences = 0;  ///< 0: as many as there are prompts, up to 8
   GeneratorOptions generator;
@@ -25,8 +27,8 @@ struct GenerateArguments {
   GenerateOptions generate;
 };
 
-LanguageModel open_model(const GenerateArguments& a) {
-  LanguageModel model = LanguageModel::load(a.model);
+LanguageModel open_model(const GenerateArguments& a, const Globals& globals) {
+  LanguageModel model = LanguageModel::load(a.model.path(globals));
   return a.adapter.empty() ? model : model.with_adapter(a.adapter);
 }
 
@@ -152,7 +154,7 @@ int generate(GenerateArguments& a, const Globals& globals) {
   check_sampling(a.sampling);  // before the model is loaded
   a.generator.device = Device(globals.request());
   const Interrupt interrupt;
-  LanguageModel model = open_model(a);
+  LanguageModel model = open_model(a, globals);
   return a.prompts.empty() ? generate_one(a, std::move(model), globals, interrupt)
                            : generate_all(a, std::move(model), globals, interrupt);
 }
@@ -163,9 +165,7 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "Write text with a language model, greedily unless told otherwise");
   auto a = std::make_shared<GenerateArguments>();
-  command->add_option("model", a->model, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-      ->required()
-      ->type_name("MODEL");
+  a->model.add_to(*command, "MODEL", "A GGUF file, or a folder with config.json, safetensors and tokenizer.json");
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->type_name("TEXT");
   command
