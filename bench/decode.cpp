@@ -62,7 +62,7 @@ TokenizerSpec tokens(std::int64_t vocab) {
   spec.name = "random weights";
   for (std::int64_t i = 0; i < vocab; ++i)
     spec.tokens.push_back({.text = i < 256 ? std::string(1, static_cast<char>(i)) : formatted(" word{}", i)});
-  spec.splits = {Split::Gpt2};
+  spec.splits = {SplitRule::Gpt2};
   return spec;
 }
 
