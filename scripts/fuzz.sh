@@ -38,7 +38,7 @@ for target in "${targets[@]}"; do
   echo "== $target"
   UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=detect_leaks=1 "build/fuzz/tests/fuzz/fuzz_$target" "${limit[@]}" \
     -timeout=20 -rss_limit_mb=2048 -max_len=16384 -dict="tests/fuzz/dictionaries/$target.dict" -print_final_stats=1 \
-    "-artifact_prefix=build/fuzz/failed/$target-" "${seeds[@]}" 2>&1 | grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD)|^\s+NEW_FUNC'
+    "-artifact_prefix=build/fuzz/failed/$target-" "${seeds[@]}" 2>&1 | grep -vE '^#[0-9]+\s+(NEW|REDUCE|pulse|RELOAD)|^\s+NEW_FUNC|^".*" # Uses: |ecommended dictionary'
   ((PIPESTATUS[0] == 0)) || { failed=1; echo "scripts/fuzz.sh: $target failed" >&2; }
 done
 exit $failed

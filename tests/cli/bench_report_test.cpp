@@ -261,11 +261,13 @@ TEST_F(BenchDocuments, ErrorsNameFileAndField) {
 }
 
 TEST_F(BenchDocuments, TextThatIsNoJson) {
-  for (const std::string& text : {std::string(), std::string("{"), std::string("{\"schema\": 1e999}"),
-                                  std::string(200000, '['), std::string("\xff\xfe\0", 3)}) {
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("{\"schema\": 1e999}"), std::string("\xff\xfe\0", 3)}) {
     dir_.write("x.json", text);
     EXPECT_ERROR(sections_of({dir_.path()}), ErrorCode::CorruptFile, "x.json: not JSON");
   }
+  dir_.write("x.json", std::string(200000, '['));
+  EXPECT_ERROR(sections_of({dir_.path()}), ErrorCode::CorruptFile, "x.json: JSON nested deeper than 64 levels");
   EXPECT_ERROR(sections_of({dir_ / "none.json"}), ErrorCode::NotFound, "none.json");
 }
 

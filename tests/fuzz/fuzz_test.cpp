@@ -3,15 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
+#include <set>
 
 #include "base/byte_reader.h"
 #include "base/format.h"
 #include "fuzz/mutate.h"
 #include "fuzz/seeds.h"
 #include "fuzz/target.h"
+#include "support/memory.h"
 #include "support/onnx_suite.h"
 #include "support/temp_dir.h"
 
@@ -142,6 +147,61 @@ INSTANTIATE_TEST_SUITE_P(LongFormats, LongFuzz,
                          [](const auto& info) {
                            return formatted("{}_{}", std::get<0>(info.param)->name, std::get<1>(info.param));
                          });
+
+// ---- the harness itself
+
+std::string violation_of(void (*read)(Bytes), std::string_view named = "") {
+  const Target target{"planted", read, named};
+  try {
+    run(target, {});
+  } catch (const Violation& violation) {
+    return violation.what();
+  }
+  return "none";
+}
+
+TEST(FuzzHarness, FindsWhatMustNotBe) {
+  EXPECT_EQ(violation_of([](Bytes) {}), "none");
+  EXPECT_EQ(violation_of([](Bytes) { throw Error(ErrorCode::CorruptFile, "a.x: bad"); }, "a.x"), "none");
+  EXPECT_EQ(violation_of([](Bytes) { throw Error(ErrorCode::CorruptFile, "bad"); }, "a.x"),
+            "a message without 'a.x': bad");
+  EXPECT_EQ(violation_of([](Bytes) { throw Error(ErrorCode::Internal, "oh"); }), "an internal error: oh");
+  EXPECT_EQ(violation_of([](Bytes) { throw std::out_of_range("at"); }), "an exception that is no Error: at");
+  EXPECT_EQ(violation_of([](Bytes) { throw std::bad_alloc(); }), "more memory than there is");
+  EXPECT_EQ(violation_of([](Bytes) { require(false, "what was read differs"); }), "what was read differs");
+  const std::string memory = violation_of([](Bytes) {
+    for (int i = 0; i < 2; ++i) (void)std::vector<char>(40u << 20);  // one after the other: no 80 MiB at once
+    std::vector<std::vector<char>> all(3, std::vector<char>(30u << 20));
+    require(all[2].back() == 0, "");
+  });
+  const test::MemoryWatch watch;
+  const auto probe = std::make_unique<std::array<char, 1000>>();
+  if (watch.peak() == 0) GTEST_SKIP() << "this build does not count memory";
+  EXPECT_TRUE(memory.ends_with("bytes of memory for an input of 0")) << memory;
+}
+
+TEST(FuzzHarness, MutationsAreTheSameForASeedAndDiffer) {
+  const std::vector<std::string> from = {"{\"shape\": [12, 3]}", std::string("\1\2\3\4\5\6\7\0", 8)};
+  Mutator a(from, {"word"}, 5), b(from, {"word"}, 5), c(from, {"word"}, 6);
+  std::set<std::string> seen;
+  std::size_t same_length = 0;
+  bool other_seed_differs = false;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    const std::string text = a.next();
+    EXPECT_EQ(text, b.next());
+    other_seed_differs |= text != c.next();
+    seen.insert(text);
+    same_length += text.size() == from[i % 2].size();
+  }
+  EXPECT_TRUE(other_seed_differs);
+  EXPECT_GT(seen.size(), 800u);
+  EXPECT_GT(same_length, 300u);
+  EXPECT_LT(same_length, 800u);
+  const auto some = [&](std::string_view part) {
+    return std::ranges::any_of(seen, [&](const std::string& text) { return text.contains(part); });
+  };
+  for (const char* part : {"word", "9223372036854775807", "-1"}) EXPECT_TRUE(some(part)) << part;
+}
 
 }  // namespace
 }  // namespace aeshna::fuzz

@@ -38,7 +38,7 @@ struct Target {
 std::span<const Target> targets();
 
 enum class Verdict : bool { Refused, Accepted };
-/// One input within the bounds: at most 64 MiB + 64 x its size of memory at once (where it is measured: memory.h), and 10 s of processor time.
+/// One input within the bounds: at most 64 MiB + 64 x its size of memory at once (where it is counted: support/memory.h), and 10 s of processor time.
 /// Throws a Violation for what must not be. `error`, if given, gets the Error's message.
 Verdict run(const Target& target, Bytes input, std::string* error = nullptr);
 
