@@ -120,6 +120,7 @@ struct Generator::Impl {
       queue.clear();
       for (Sequence& s : sequences) s = {};
       drop();
+      thrown = nullptr;
       throw;
     }
     for (std::size_t i = 0; i < owners.size(); ++i) {
