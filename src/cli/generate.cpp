@@ -1,13 +1,13 @@
 // aeshna generate: text from a language model.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 
 #include "aeshna/generate.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/language_options.h"
 #include "cli/text.h"
 
 namespace aeshna::cli {
@@ -20,10 +20,6 @@ struct GenerateArguments {
   SamplingOptions sampling;
   GenerateOptions generate;
 };
-
-LanguageModel open_model(const std::string& path) {
-  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
-}
 
 std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a) {
   if (!a.chat) {
@@ -54,7 +50,7 @@ std::string_view why(Generation::End end) {
 
 int generate(GenerateArguments& a, const Globals& globals) {
   const auto sampler = host_sampler(a.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_model(a.model);
+  LanguageModel model = open_language_model(a.model);
   const std::vector<std::int32_t> ids = prompt_ids(model, a);
   a.generator.device = Device(globals.request());
   Generator generator(std::move(model), a.generator);
@@ -85,49 +81,15 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "Write text with a language model, greedily unless told otherwise");
   auto a = std::make_shared<GenerateArguments>();
-  command->add_option("model", a->model, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-      ->required()
-      ->type_name("MODEL");
+  add_model_argument(*command, a->model);
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->required()
       ->type_name("TEXT");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");
   command->add_option("--system", a->system, "With --chat: the system's message")->type_name("TEXT");
-  command->add_option("--max-tokens", a->generate.max_tokens)
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--stop", a->generate.stop, "Ends before this text; may be given several times")
-      ->type_name("TEXT");
-  command->add_option("--context", a->generator.context, "Tokens of prompt and answer together at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--chunk", a->generator.chunk, "Tokens of the prompt that one step reads")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--temperature", a->sampling.temperature, "0: the most likely token always")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--top-k", a->sampling.top_k, "Of the K most likely tokens; 0: all")
-      ->check(CLI::Range(0, 1 << 24))
-      ->capture_default_str()
-      ->type_name("K");
-  command->add_option("--top-p", a->sampling.top_p, "Of the most likely tokens with this probability together")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("P");
-  command->add_option("--min-p", a->sampling.min_p, "Of tokens with this share of the best one's probability")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("P");
-  command->add_option("--repetition-penalty", a->sampling.repetition_penalty, "Divides logits of recent tokens")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--seed", a->sampling.seed)->check(unsigned_number())->capture_default_str()->type_name("N");
+  add_answer_options(*command, a->sampling, a->generate);
+  add_generator_options(*command, a->generator);
+  add_sampling_options(*command, a->sampling);
   command->callback([&action, &globals, a] { action = [&globals, a] { return generate(*a, globals); }; });
 }
 
