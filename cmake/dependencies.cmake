@@ -8,12 +8,6 @@ aeshna_find_static_dependencies(REQUIRED)
 # What is only needed to compile Aeshna itself.
 find_package(nlohmann_json CONFIG REQUIRED)
 
-# Boost's Asio and Beast, headers alone, for src/serve.
-find_package(Boost 1.83 CONFIG REQUIRED)
-add_library(aeshna_boost INTERFACE)
-target_link_libraries(aeshna_boost INTERFACE Boost::headers)
-target_compile_definitions(aeshna_boost INTERFACE BOOST_ASIO_NO_DEPRECATED)
-
 find_path(AESHNA_VOLK_INCLUDE_DIR volk.h DOC "Folder of volk.h and volk.c (Debian: libvulkan-volk-dev)")
 find_path(AESHNA_VMA_INCLUDE_DIR vk_mem_alloc.h DOC "Folder of vk_mem_alloc.h (Debian: libvulkan-memory-allocator-dev)")
 find_path(AESHNA_VULKAN_INCLUDE_DIR vulkan/vulkan.h DOC "Folder of vulkan/vulkan.h (Debian: libvulkan-dev)")

@@ -20,8 +20,8 @@ int main(int argc, char** argv) try {
   const auto prompt = model.tokenizer().encode(model.chat_template().render(messages, model.tokenizer()), false);
 
   Generator generator(model, {.context = 1024});
-  const auto sampler = host_sampler({.temperature = 0.7, .top_p = 0.9, .seed = 1});
-  generator.generate(prompt, *sampler, {.max_tokens = 200, .on_text = [](std::string_view text) {
+  const SamplingOptions sampling = {.temperature = 0.7, .top_p = 0.9, .seed = 1};
+  generator.generate(prompt, sampling, {.max_tokens = 200, .on_text = [](std::string_view text) {
                                           std::fwrite(text.data(), 1, text.size(), stdout);
                                           return std::fflush(stdout) == 0;
                                         }});

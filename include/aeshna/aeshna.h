@@ -16,6 +16,7 @@
 #include "aeshna/ops.h"
 #include "aeshna/optim.h"
 #include "aeshna/quantize.h"
+#include "aeshna/sample.h"
 #include "aeshna/session.h"
 #include "aeshna/shape.h"
 #include "aeshna/tokenizer.h"

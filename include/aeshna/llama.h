@@ -55,6 +55,14 @@ struct LlamaDecode {
   std::int64_t capacity = 0;  ///< positions of the caches
   /// i32 [B]: the row of each sequence whose logits are wanted; the result is then [B, 1, vocab], and the others cost no output layer.
   std::optional<Value> row = {};
+  /// Caches of more sequences than `ids`, which then is [1, S] and belongs to one of them.
+  struct Slot {
+    Value index;  ///< i32 [1]: which one
+    /// i32 [sequences]: from where on the rows of each sequence mean nothing yet. S rows from there are overwritten in all of them, which is
+    /// cheaper than to leave the others alone; of the sequence `index` it is `position` that counts.
+    Value next;
+  };
+  std::optional<Slot> slot = {};
 };
 /// The same over key-value caches: ids i32 [B, S] at positions position[b] .. position[b] + S - 1 -> logits [B, S, vocab]. The states
 /// "cache.<layer>/keys" and "/values" have `capacity` positions; sessions of any S over one Weights share them. Equal to llama() at the same positions.

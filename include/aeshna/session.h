@@ -59,6 +59,9 @@ class Session {
   std::vector<float> read(std::string_view output);
   Literal read_literal(std::string_view output);
   float read_scalar(std::string_view output);
+  /// Value of an output of at most 64 KiB after the step before the last, which alone is waited for: the host looks at one step while the device
+  /// works on the next. Error(InvalidArgument) for a larger output and before the second step; a bad step as wait().
+  Literal read_previous(std::string_view output);
 
   /// Updates made so far (Training), as the device counts them.
   std::int64_t steps() const;

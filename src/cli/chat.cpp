@@ -88,7 +88,7 @@ class Chat {
   Chat(Conversation conversation, Generator generator, const ChatArguments& arguments, bool quiet)
       : conversation_(std::move(conversation)),
         generator_(std::move(generator)),
-        sampler_(host_sampler(arguments.sampling)),
+        sampling_(arguments.sampling),
         options_(arguments.generate),
         quiet_(quiet) {}
 
@@ -177,7 +177,7 @@ class Chat {
     };
     Generation answer;
     try {
-      answer = generator_.generate(ids, *sampler_, options);
+      answer = generator_.generate(ids, sampling_, options);
     } catch (...) {
       conversation_.unasked();
       throw;
@@ -191,7 +191,7 @@ class Chat {
 
   Conversation conversation_;
   Generator generator_;
-  std::unique_ptr<Sampler> sampler_;
+  SamplingOptions sampling_;
   GenerateOptions options_;
   bool quiet_, terminal_ = LineInput::is_terminal(), ended_ = false;
   bool told_ = false;  ///< how to end; the next Ctrl-C does
@@ -200,7 +200,7 @@ class Chat {
 };
 
 int chat(ChatArguments& a, const Globals& globals) {
-  host_sampler(a.sampling);  // refuses before the model is loaded
+  check_sampling(a.sampling);  // refuses before the model is loaded
   LanguageModel model = open_language_model(a.model);
   Conversation conversation(model, a.generator.context, a.generate.max_tokens);
   if (!a.system.empty()) conversation.set_system(a.system);

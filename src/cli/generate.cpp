@@ -1,6 +1,9 @@
 // aeshna generate: text from a language model.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <fstream>
+#include <optional>
 
 #include "aeshna/generate.h"
 #include "base/fail.h"
@@ -9,26 +12,26 @@
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
 #include "cli/text.h"
+#include "io/json_writer.h"
 
 namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, system;
+  std::string model, prompt, prompts, system;
   bool chat = false;
+  std::int64_t sequences = 0;  ///< 0: as many as there are prompts, up to 8
   GeneratorOptions generator;
   SamplingOptions sampling;
   GenerateOptions generate;
 };
 
-std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a) {
-  if (!a.chat) {
-    if (!a.system.empty()) fail(ErrorCode::InvalidArgument, "--system is part of a conversation: give --chat too");
-    return model.tokenizer().encode(a.prompt);
-  }
+std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a,
+                                     const std::string& prompt) {
+  if (!a.chat) return model.tokenizer().encode(prompt);
   std::vector<ChatMessage> messages;
   if (!a.system.empty()) messages.push_back({"system", a.system});
-  messages.push_back({"user", a.prompt});
+  messages.push_back({"user", prompt});
   return model.tokenizer().encode(model.chat_template().render(messages, model.tokenizer()), false);
 }
 
@@ -44,35 +47,110 @@ std::string_view why(Generation::End end) {
       return "the context is full";
     case Generation::End::Caller:
       return "interrupted";
+    case Generation::End::Error:
+      return "an error";
   }
   return "";
 }
 
-int generate(GenerateArguments& a, const Globals& globals) {
-  const auto sampler = host_sampler(a.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_language_model(a.model);
-  const std::vector<std::int32_t> ids = prompt_ids(model, a);
-  a.generator.device = Device(globals.request());
+/// The lines of a file that hold something.
+std::vector<std::string> read_prompts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(ErrorCode::NotFound, "{} cannot be opened", path);
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) prompts.push_back(line);
+  }
+  if (file.bad()) fail(ErrorCode::Io, "{} cannot be read", path);
+  if (prompts.empty()) fail(ErrorCode::InvalidArgument, "{} has no prompt: one on each line is expected", path);
+  return prompts;
+}
+
+double rate(std::size_t count, double seconds) { return static_cast<double>(count) / std::max(seconds, 1e-9); }
+
+/// One answer as it comes.
+int generate_one(const GenerateArguments& a, LanguageModel model, const Globals& globals, const Interrupt& interrupt) {
+  const std::vector<std::int32_t> ids = prompt_ids(model, a, a.prompt);
   Generator generator(std::move(model), a.generator);
-  const Interrupt interrupt;
-  a.generate.on_text = [&](std::string_view text) {
+  GenerateOptions options = a.generate;
+  options.on_text = [&](std::string_view text) {
     std::fputs(printable(std::string(text)).c_str(), stdout);
     std::fflush(stdout);
     return !interrupt.requested();
   };
-  const Generation result = generator.generate(ids, *sampler, a.generate);
+  const Generation result = generator.generate(ids, a.sampling, options);
   std::fputs("\n", stdout);
   if (!globals.quiet) {
-    const auto rate = [](std::size_t count, double seconds) {
-      return static_cast<double>(count) / std::max(seconds, 1e-9);
-    };
     std::fprintf(stderr, "%s\n",
                  formatted("prompt: {} tokens, {:.1f} tokens/s; answer: {} tokens, {:.1f} tokens/s; {}", ids.size(),
                            rate(ids.size(), result.prompt_seconds), result.ids.size(),
-                           rate(result.ids.size(), result.seconds), why(result.end))
+                           rate(result.ids.size() - std::min<std::size_t>(result.ids.size(), 1), result.seconds),
+                           why(result.end))
                      .c_str());
   }
   return interrupt.requested() ? interrupt.status() : 0;
+}
+
+/// A line of JSON for each prompt, in their order.
+int generate_all(GenerateArguments& a, LanguageModel model, const Globals& globals, const Interrupt& interrupt) {
+  const std::vector<std::string> prompts = read_prompts(a.prompts);
+  std::vector<Request> requests;
+  for (const std::string& prompt : prompts) {
+    Request& request = requests.emplace_back(
+        Request{.prompt = prompt_ids(model, a, prompt), .sampling = a.sampling, .options = a.generate});
+    request.options.on_text = [&](std::string_view) { return !interrupt.requested(); };
+  }
+  const auto most = static_cast<std::int64_t>(prompts.size());
+  a.generator.sequences = std::min(a.sequences == 0 ? 8 : a.sequences, most);
+  Generator generator(std::move(model), a.generator);
+  const auto start = std::chrono::steady_clock::now();
+  std::size_t tokens = 0, failed = 0, next = 0;
+  std::vector<std::optional<Generation>> ended(prompts.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].on_end = [&, i](Generation g) {
+      ended[i] = std::move(g);
+      for (; next < ended.size() && ended[next]; ++next) {  // those before it have come out
+        const Generation& done = *ended[next];
+        tokens += done.ids.size();
+        std::string error;
+        if (done.error) {
+          ++failed;
+          try {
+            std::rethrow_exception(done.error);
+          } catch (const std::exception& e) {
+            error = formatted(", \"error\": {}", json_quoted(e.what()));
+          }
+        }
+        std::printf("%s\n", formatted("{{\"prompt\": {}, \"text\": {}, \"tokens\": {}, \"end\": {}{}}}",
+                                      json_quoted(prompts[next]), json_quoted(done.text), done.ids.size(),
+                                      json_quoted(why(done.end)), error)
+                                .c_str());
+        std::fflush(stdout);
+      }
+    };
+  }
+  generator.generate(requests);
+  if (!globals.quiet) {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::fprintf(stderr, "%s\n",
+                 formatted("{} prompts, {} at a time: {} tokens in {:.2f} s, {:.1f} tokens/s", prompts.size(),
+                           a.generator.sequences, tokens, seconds, rate(tokens, seconds))
+                     .c_str());
+  }
+  return interrupt.requested() ? interrupt.status() : failed == 0 ? 0 : 1;
+}
+
+int generate(GenerateArguments& a, const Globals& globals) {
+  if (a.prompt.empty() == a.prompts.empty()) fail(ErrorCode::InvalidArgument, "give either a text or --prompts FILE");
+  if (!a.chat && !a.system.empty())
+    fail(ErrorCode::InvalidArgument, "--system is part of a conversation: give --chat too");
+  check_sampling(a.sampling);  // before the model is loaded
+  a.generator.device = Device(globals.request());
+  const Interrupt interrupt;
+  LanguageModel model = open_language_model(a.model);
+  return a.prompts.empty() ? generate_one(a, std::move(model), globals, interrupt)
+                           : generate_all(a, std::move(model), globals, interrupt);
 }
 
 }  // namespace
@@ -83,8 +161,17 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   auto a = std::make_shared<GenerateArguments>();
   add_model_argument(*command, a->model);
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
-      ->required()
       ->type_name("TEXT");
+  command
+      ->add_option("--prompts", a->prompts,
+                   "Instead of TEXT: a file with a prompt on each line; answers come as lines of JSON")
+      ->type_name("FILE");
+  command
+      ->add_option("--sequences", a->sequences,
+                   "With --prompts: prompts that are answered at the same time; 0: up to 8")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->type_name("N");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");
   command->add_option("--system", a->system, "With --chat: the system's message")->type_name("TEXT");
   add_answer_options(*command, a->sampling, a->generate);

@@ -50,7 +50,7 @@ int serve(ServeArguments& a, const Globals& globals) {
     fail(ErrorCode::InvalidArgument,
          "{} can be reached by other machines: give --api-key, or --without-key if everyone may use the model",
          a.server.host);
-  host_sampler(a.server.sampling);  // refuses before the model is loaded
+  check_sampling(a.server.sampling);  // refuses before the model is loaded
   LanguageModel model = open_language_model(a.model);
   if (a.engine.id.empty()) a.engine.id = model_id(a.model);
   a.engine.generator.device = Device(globals.request());
@@ -81,6 +81,7 @@ void add_serve(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand("serve", "Serve a language model over HTTP, as OpenAI's API");
   auto a = std::make_shared<ServeArguments>();
   a->server.port = 8080;
+  a->engine.generator.sequences = 4;
   add_model_argument(*command, a->model);
   command->add_option("--host", a->server.host, "Address to listen on")->capture_default_str()->type_name("ADDRESS");
   command->add_option("--port", a->server.port, "0: any; it is printed")
@@ -90,6 +91,10 @@ void add_serve(CLI::App& app, const Globals& globals, Action& action) {
   command->add_option("--api-key", a->key, "What clients must send; @FILE: what stands in a file")->type_name("KEY");
   command->add_flag("--without-key", a->without_key, "Other machines may use the server without a key");
   command->add_option("--name", a->engine.id, "Of the model, for clients (default: the file's)")->type_name("NAME");
+  command->add_option("--sequences", a->engine.generator.sequences, "Answers that are generated at the same time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->type_name("N");
   command->add_option("--waiting", a->engine.waiting, "Answers that may wait; more are refused")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str()

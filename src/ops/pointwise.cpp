@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/philox.h"
 #include "base/quant.h"
 #include "ops/build.h"
 #include "ops/families.h"
@@ -25,6 +26,7 @@ enum class Domain : std::uint8_t {
   Float,    ///< f32 f16 bf16 f64
   Number,   ///< floats and i32 u32 i64 u64
   Boolean,  ///< boolean
+  Word,     ///< u32
   Scalar,   ///< every dtype that is not quantized
 };
 
@@ -75,6 +77,10 @@ double int_div(double a, double b, double) {
 }
 double int_fmod(double a, double b, double) { return b == 0 ? 0 : std::fmod(a, b); }
 double int_mod(double a, double b, double) { return b == 0 ? 0 : floor_mod(a, b); }
+double philox_word(double low, double high, double counter) {
+  const auto u32 = [](double v) { return static_cast<std::uint32_t>(v); };
+  return philox4x32_10({u32(counter), 0, 0, 0}, {u32(low), u32(high)})[0];
+}
 
 /// Both halves of maximum and minimum: the loser gets nothing, a tie shares.
 std::vector<Expr> extreme_rule(const Grad& g, std::string_view a_loses, std::string_view b_loses) {
@@ -225,6 +231,8 @@ const std::vector<Row>& rows() {
     {"logical_xor", "a xor b.", Boolean, {2, "", "", "", "a != b", AE_EVAL((a != 0) != (b != 0))}},
 
     // ---- three operands
+    {"philox", "Word 0 of Philox4x32-10 at counter (c, 0, 0, 0) with the key (a, b): 32 random bits as a function of their operands alone.",
+     Word, {3, "", "", "ae_philox(uvec4(c, 0u, 0u, 0u), uvec2(a, b)).x", "", nullptr, philox_word, false, 32}},
     {"select", "b where the boolean a is true, else c.", Scalar,
      {3, "(a ? b : c)", "(a ? b : c)", "(a ? b : c)", "(a ? b : c)", AE_EVAL(a != 0 ? b : c)},
      AE_RULE({}, where(g.a, g.dy, 0), where(g.a, 0, g.dy))},
@@ -248,6 +256,8 @@ bool in_domain(Domain domain, DType dtype) {
       return number && dtype != DType::f8e4m3 && dtype != DType::f8e5m2;
     case Domain::Boolean:
       return dtype == DType::boolean;
+    case Domain::Word:
+      return dtype == DType::u32;
     case Domain::Scalar:
       return dtype_info(dtype).kind != DTypeInfo::Kind::Quantized;
   }
@@ -262,6 +272,8 @@ std::string_view domain_name(Domain domain) {
       return "floats, i32, u32, i64 or u64";
     case Domain::Boolean:
       return "booleans";
+    case Domain::Word:
+      return "u32";
     case Domain::Scalar:
       return "a dtype that is not quantized";
   }
@@ -379,6 +391,7 @@ std::vector<std::vector<Shape>> case_shapes(int arity) {
 
 std::vector<DType> case_dtypes(const Row& row) {
   if (row.domain == Domain::Boolean) return {DType::boolean};
+  if (row.domain == Domain::Word) return {DType::u32};
   if (row.domain == Domain::Float) return {DType::f32};
   if (row.domain == Domain::Number) return {DType::f32, DType::i32, DType::u32};
   return {DType::f32, DType::i32, DType::u32, DType::boolean};
@@ -430,6 +443,8 @@ void add_edge_cases(const Row& row, std::vector<OpCase>& cases) {
          {{7, -7, 7, -7, 6, 0, 5, -2147483648.0, 2147483647, 65536}, {3, 3, -3, -3, 3, 5, 0, -1, 2, 65537}});
     edge(DType::u32, {{7, 0, 5, 4294967295.0, 4294967295.0, 65536}, {3, 5, 0, 2, 4294967295.0, 65537}});
     if (row.name == "mod" || row.name == "fmod") edge(DType::f32, {{7.5, -7.5, 7.5, -7.5, 0.25}, {2, 2, -2, -2, 8}});
+  } else if (row.name == "philox") {
+    edge(DType::u32, {{0, 4294967295.0, 3735928559.0}, {0, 4294967295.0, 305419896}, {0, 4294967295.0, 41}});
   } else if (row.name == "clamp") {
     edge(DType::f32,
          {{-2, -1, 0, 1, 2, nan, inf, -inf, 0.5}, {-1, -1, -1, -1, -1, -1, -1, -1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 0}});

@@ -1,59 +1,15 @@
+// Which sequence does what in a round.
 #include "aeshna/generate.h"
 
 #include <algorithm>
-#include <chrono>
+#include <deque>
+#include <utility>
 
-#include "base/checked.h"
 #include "base/fail.h"
+#include "runtime/answer.h"
+#include "runtime/decoder.h"
 
 namespace aeshna {
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Text that comes out, and what is held back because a stop text may begin in it.
-class Output {
- public:
-  Output(const GenerateOptions& options, std::string& text) : options_(options), text_(text) {}
-
-  /// Takes more text; false: a stop text was met, or the caller has had enough.
-  bool push(std::string_view more, Generation::End& end) {
-    held_ += more;
-    std::size_t stop = std::string::npos;
-    for (const std::string& s : options_.stop)
-      if (!s.empty()) stop = std::min(stop, held_.find(s));
-    if (stop != std::string::npos) {
-      held_.resize(stop);
-      end = Generation::End::Stop;
-      return flush(held_.size()), false;
-    }
-    std::size_t kept = 0;
-    for (const std::string& s : options_.stop)
-      for (std::size_t n = std::min(s.size(), held_.size()); n > kept; --n)
-        if (held_.ends_with(std::string_view(s).substr(0, n))) kept = n;
-    if (flush(held_.size() - kept)) return true;
-    end = Generation::End::Caller;
-    return false;
-  }
-  bool flush() { return flush(held_.size()); }
-
- private:
-  bool flush(std::size_t count) {
-    if (count == 0) return true;
-    const std::string out = held_.substr(0, count);
-    held_.erase(0, count);
-    text_ += out;
-    return !options_.on_text || options_.on_text(out);
-  }
-  const GenerateOptions& options_;
-  std::string& text_;
-  std::string held_;
-};
-
-}  // namespace
 
 void load_weights(const LanguageModel& model, Weights& weights) {
   for (const auto& [name, type] : model.parameters()) {
@@ -65,71 +21,263 @@ void load_weights(const LanguageModel& model, Weights& weights) {
   }
 }
 
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+/// A request that has a sequence. Stays where it is made.
+struct Running {
+  Running(std::uint64_t n, Request r, const Decoder& decoder)
+      : number(n),
+        request(std::move(r)),
+        ids(request.prompt),
+        answer(decoder.model().tokenizer(), request.options, static_cast<std::int64_t>(ids.size()),
+               decoder.options().context) {}
+
+  const SamplingOptions* sampling() const {
+    const SamplingOptions& o = request.sampling;
+    return o.temperature == 0 && o.repetition_penalty == 1 ? nullptr : &o;
+  }
+
+  std::uint64_t number;
+  Request request;
+  Ids ids;                     ///< of the prompt, then what was generated
+  std::size_t read = 0;        ///< of the prompt's ids; the last one is read by the first decode step
+  std::int64_t submitted = 0;  ///< decode steps
+  bool cancelled = false;
+  Answer answer;
+};
+
+/// A place in the caches.
+struct Sequence {
+  Ids cached;  ///< ids whose rows they hold, while nothing runs here
+  std::unique_ptr<Running> running;
+};
+
+}  // namespace
+
 struct Generator::Impl {
-  Impl(LanguageModel m, GeneratorOptions o)
-      : model(std::move(m)),
-        options(check(o)),
-        weights(options.device.value_or(Device{})),
-        chunks(session(options.chunk)),
-        tokens(session(1)) {
-    load_weights(model, weights);
+  Impl(LanguageModel model, const GeneratorOptions& options)
+      : decoder(std::move(model), options),
+        sequences(static_cast<std::size_t>(decoder.options().sequences)),
+        rows(sequences.size()) {}
+
+  void check_ids(std::span<const std::int32_t> ids) const {
+    const std::int64_t vocab = decoder.model().config().vocab;
+    if (ids.empty()) fail(ErrorCode::InvalidArgument, "generating needs at least one token to go on from");
+    if (static_cast<std::int64_t>(ids.size()) > decoder.options().context)
+      fail(ErrorCode::LimitExceeded, "{} tokens in a context of {}", ids.size(), decoder.options().context);
+    for (const std::int32_t id : ids)
+      if (id < 0 || id >= vocab) fail(ErrorCode::OutOfRange, "{} is no token of a vocabulary of {}", id, vocab);
   }
 
-  static GeneratorOptions check(GeneratorOptions o) {
-    if (o.context < 1 || o.chunk < 1 || o.chunk > 1 << 16)
-      fail(ErrorCode::InvalidArgument, "a generator with a context of {} in chunks of {}", o.context, o.chunk);
-    o.chunk = std::min(o.chunk, o.context);
-    return o;
+  void check(const Request& request) const {
+    check_ids(request.prompt);
+    check_sampling(request.sampling);
+    const std::int64_t window = request.sampling.repetition_window, most = decoder.options().repetition_window;
+    if (request.sampling.repetition_penalty != 1 && window > most)
+      fail(ErrorCode::InvalidArgument, "sampling: the repetition window is {}; this generator keeps {} tokens", window,
+           most);
   }
 
-  Session session(std::int64_t rows) {
-    Graph graph;
-    const Value ids = graph.input("ids", {1, rows}, DType::i32);
-    const models::LlamaDecode decode{.position = graph.input("position", {1}, DType::i32),
-                                     .capacity = options.context,
-                                     .row = graph.input("row", {1}, DType::i32)};
-    graph.output("logits", models::llama_decode(ids, decode, model.config()));
-    return compile(graph, weights);
+  std::uint64_t add(Request request) {
+    check(request);
+    queue.emplace_back(++last_number, std::move(request));
+    return last_number;
   }
 
-  /// Computes what the caches do not hold of `ids`; the logits that follow them.
-  std::vector<float> read(std::span<const std::int32_t> ids) {
-    // The last id is computed again at least, since its logits are wanted.
-    std::size_t done = 0;
-    while (done + 1 < ids.size() && done < cached.size() && cached[done] == ids[done]) ++done;
-    cached.resize(done);
-    Session* last = nullptr;
-    while (done < ids.size()) {
-      const auto chunk = static_cast<std::size_t>(options.chunk);
-      // A chunk that is not full writes rows that nobody sees; it must fit nevertheless.
-      const bool whole = ids.size() - done > 1 && done + chunk <= static_cast<std::size_t>(options.context);
-      const std::size_t count = whole ? std::min(chunk, ids.size() - done) : 1;
-      last = whole ? &chunks : &tokens;
-      std::vector<std::int32_t> rows(whole ? chunk : 1, ids[done]);
-      std::ranges::copy(ids.subspan(done, count), rows.begin());
-      const std::int32_t position = static_cast<std::int32_t>(done), row = static_cast<std::int32_t>(count - 1);
-      last->set("ids", rows);
-      last->set("position", std::span(&position, 1));
-      last->set("row", std::span(&row, 1));
-      last->step();
-      cached.insert(cached.end(), ids.begin() + static_cast<std::ptrdiff_t>(done),
-                    ids.begin() + static_cast<std::ptrdiff_t>(done + count));
-      done += count;
-    }
+  Running* find(std::uint64_t number) const {
+    for (const Sequence& s : sequences)
+      if (s.running && s.running->number == number) return s.running.get();
+    return nullptr;
+  }
+  bool idle() const {
+    return queue.empty() && std::ranges::none_of(sequences, [](const Sequence& s) { return s.running != nullptr; });
+  }
+
+  void cancel(std::uint64_t number) {
+    if (Running* running = find(number)) running->cancelled = true;
+    if (std::ranges::find(queue, number, &Queued::first) != queue.end()) cancelled.push_back(number);
+  }
+
+  bool advance() {
+    end_cancelled();
+    admit();
+    std::vector<std::uint64_t> owners;
+    Ids ids;
     try {
-      last->wait();
-      return last->read("logits");
-    } catch (...) {
-      cached.clear();
+      const bool submitted = submit();
+      if (decoder.pending() > (submitted ? 1u : 0u)) {
+        owners = std::move(owners_of.front());
+        owners_of.pop_front();
+        const std::span<const std::int32_t> taken = decoder.take();
+        ids.assign(taken.begin(), taken.end());
+      }
+    } catch (...) {  // of the device: nobody's fault alone
+      queue.clear();
+      for (Sequence& s : sequences) s = {};
+      drop();
       throw;
     }
+    for (std::size_t i = 0; i < owners.size(); ++i) {
+      Sequence& s = sequences[i];
+      if (s.running && s.running->number == owners[i]) push(s, ids[i]);  // else it has ended meanwhile
+    }
+    const bool more = !idle();
+    if (!more) drop();  // what ran ahead
+    if (thrown) std::rethrow_exception(std::exchange(thrown, nullptr));
+    return more;
   }
 
-  LanguageModel model;
-  GeneratorOptions options;
-  Weights weights;
-  Session chunks, tokens;
-  std::vector<std::int32_t> cached;  ///< ids whose keys and values the caches hold
+  void drop() {
+    decoder.drop();
+    owners_of.clear();
+  }
+
+  void end_cancelled() {
+    for (Sequence& s : sequences)
+      if (s.running && s.running->cancelled) end(s, Generation::End::Caller);
+    for (const std::uint64_t number : std::exchange(cancelled, {})) {
+      const auto found = std::ranges::find(queue, number, &Queued::first);
+      if (found == queue.end()) continue;
+      Running unstarted(number, std::move(found->second), decoder);
+      queue.erase(found);
+      unstarted.answer.end(Generation::End::Caller);
+      report(unstarted);
+    }
+  }
+
+  /// Gives sequences to requests that wait: to each the one that holds most of its prompt, or else the least of others'.
+  void admit() {
+    while (!queue.empty()) {
+      const Ids& prompt = queue.front().second.prompt;
+      Sequence* best = nullptr;
+      std::size_t best_common = 0;
+      for (Sequence& s : sequences) {
+        if (s.running) continue;
+        const auto common = static_cast<std::size_t>(std::ranges::mismatch(s.cached, prompt).in1 - s.cached.begin());
+        if (best != nullptr &&
+            (common < best_common || (common == best_common && s.cached.size() >= best->cached.size())))
+          continue;
+        best = &s;
+        best_common = common;
+      }
+      if (best == nullptr) return;
+      auto running = std::make_unique<Running>(queue.front().first, std::move(queue.front().second), decoder);
+      queue.pop_front();
+      if (running->answer.limit() == 0) {
+        report(*running);
+        continue;
+      }
+      running->read = std::min(best_common, running->ids.size() - 1);
+      best->cached.resize(best_common);
+      best->running = std::move(running);
+    }
+  }
+
+  /// False: there was no decode step to submit.
+  bool submit() {
+    bool any = false;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      rows[i] = {};
+      Running* r = sequences[i].running.get();
+      if (r == nullptr) continue;
+      if (r->read + 1 < r->ids.size() && r->submitted == 0) read_chunk(i, *r);
+      if (r->read + 1 < r->request.prompt.size() || r->submitted == r->answer.limit()) continue;
+      rows[i] = {.active = true,
+                 .start = r->submitted == 0 ? std::span<const std::int32_t>(r->ids) : std::span<const std::int32_t>(),
+                 .sampling = r->sampling()};
+      ++r->submitted;
+      any = true;
+    }
+    if (!any) return false;
+    // Whose ids they are, when they come back.
+    auto& owners = owners_of.emplace_back();
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      owners.push_back(rows[i].active ? sequences[i].running->number : 0);
+    decoder.step(rows);
+    return true;
+  }
+
+  void read_chunk(std::size_t sequence, Running& r) {
+    const std::size_t count =
+        std::min(static_cast<std::size_t>(decoder.options().chunk), r.request.prompt.size() - 1 - r.read);
+    decoder.read(sequence, r.read, std::span(r.request.prompt).subspan(r.read, count));
+    r.read += count;
+  }
+
+  void push(Sequence& s, std::int32_t id) {
+    Running& r = *s.running;
+    if (id < 0) {
+      s.running->ids.clear();  // its rows may be as bad
+      return end(s, Generation::End::Error,
+                 std::make_exception_ptr(Error(ErrorCode::NonFinite, "the logits of a token are not finite")));
+    }
+    r.ids.push_back(id);
+    try {
+      if (r.answer.push(id)) return;
+    } catch (...) {
+      return end(s, Generation::End::Error, std::current_exception());
+    }
+    end(s, r.answer.result.end);
+  }
+
+  void end(Sequence& s, Generation::End why, std::exception_ptr error = {}) {
+    const std::unique_ptr<Running> r = std::move(s.running);
+    // The last id was never read; of a prompt that was not read completely, what was.
+    const std::size_t prompt = r->request.prompt.size();
+    const std::size_t held = r->ids.size() > prompt ? r->ids.size() - 1 : std::min(r->read, r->ids.size());
+    s.cached.assign(r->ids.begin(), r->ids.begin() + static_cast<std::ptrdiff_t>(held));
+    r->answer.end(why, std::move(error));
+    report(*r);
+  }
+
+  /// What on_end throws must not keep the others from their ids: advance() throws it at its end.
+  void report(Running& r) {
+    if (!r.request.on_end) return;
+    try {
+      r.request.on_end(std::move(r.answer.result));
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+  }
+
+  std::vector<float> logits(std::span<const std::int32_t> ids) {
+    check_ids(ids);
+    if (!idle()) fail(ErrorCode::InvalidArgument, "logits are asked for while requests are under way");
+    drop();
+    std::size_t best = 0, done = 0;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Ids& cached = sequences[i].cached;
+      const auto common = static_cast<std::size_t>(std::ranges::mismatch(cached, ids).in1 - cached.begin());
+      if (common > done) best = i, done = common;
+    }
+    Ids& cached = sequences[best].cached;
+    cached.clear();  // until it is known
+    const auto chunk = static_cast<std::size_t>(decoder.options().chunk);
+    for (done = std::min(done, ids.size() - 1); done + 1 < ids.size();) {
+      const std::size_t count = std::min(chunk, ids.size() - 1 - done);
+      decoder.read(best, done, ids.subspan(done, count));
+      done += count;
+    }
+    std::ranges::fill(rows, DecodeRow{});
+    rows[best] = {.active = true, .start = ids};
+    decoder.step(rows);
+    decoder.drop();
+    std::vector<float> result = decoder.logits(best);
+    cached.assign(ids.begin(), ids.end());
+    return result;
+  }
+
+  using Queued = std::pair<std::uint64_t, Request>;
+  Decoder decoder;
+  std::vector<Sequence> sequences;
+  std::vector<DecodeRow> rows;                       ///< of a step
+  std::deque<std::vector<std::uint64_t>> owners_of;  ///< of the rows of each step whose ids were not taken; 0: nobody's
+  std::deque<Queued> queue;
+  std::vector<std::uint64_t> cancelled;  ///< in the queue
+  std::uint64_t last_number = 0;
+  std::exception_ptr thrown;  ///< by an on_end
 };
 
 Generator::Generator(LanguageModel model, GeneratorOptions options)
@@ -138,54 +286,57 @@ Generator::~Generator() = default;
 Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
-const LanguageModel& Generator::model() const { return impl_->model; }
+const LanguageModel& Generator::model() const { return impl_->decoder.model(); }
+std::uint64_t Generator::add(Request request) { return impl_->add(std::move(request)); }
+bool Generator::advance() { return impl_->advance(); }
+void Generator::cancel(std::uint64_t request) { impl_->cancel(request); }
+std::vector<float> Generator::logits(std::span<const std::int32_t> ids) { return impl_->logits(ids); }
 
-std::vector<float> Generator::logits(std::span<const std::int32_t> ids) {
-  const std::int64_t vocab = impl_->model.config().vocab;
-  if (ids.empty()) fail(ErrorCode::InvalidArgument, "generating needs at least one token to go on from");
-  if (static_cast<std::int64_t>(ids.size()) > impl_->options.context)
-    fail(ErrorCode::LimitExceeded, "{} tokens in a context of {}", ids.size(), impl_->options.context);
-  for (const std::int32_t id : ids)
-    if (id < 0 || id >= vocab) fail(ErrorCode::OutOfRange, "{} is no token of a vocabulary of {}", id, vocab);
-  return impl_->read(ids);
+std::vector<Generation> Generator::generate(std::span<const Request> requests) {
+  for (const Request& request : requests) impl_->check(request);
+  struct Results {
+    std::vector<Generation> of;
+    std::size_t open;
+  };
+  const auto results = std::make_shared<Results>(std::vector<Generation>(requests.size()), requests.size());
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Request request = requests[i];
+    request.on_end = [results, i, given = requests[i].on_end](Generation generation) {
+      --results->open;
+      results->of[i] = generation;
+      if (given) given(std::move(generation));
+    };
+    numbers.push_back(add(std::move(request)));
+  }
+  try {
+    while (results->open > 0 && advance()) {}
+  } catch (...) {
+    for (const std::uint64_t number : numbers) cancel(number);
+    throw;
+  }
+  return std::move(results->of);
+}
+
+Generation Generator::generate(std::span<const std::int32_t> prompt, const SamplingOptions& sampling,
+                               const GenerateOptions& options) {
+  const Request request{.prompt = {prompt.begin(), prompt.end()}, .sampling = sampling, .options = options};
+  Generation result = std::move(generate(std::span(&request, 1)).front());
+  if (result.error) std::rethrow_exception(result.error);
+  return result;
 }
 
 Generation Generator::generate(std::span<const std::int32_t> prompt, Sampler& sampler, const GenerateOptions& options) {
-  Generation result;
-  std::vector<std::int32_t> ids(prompt.begin(), prompt.end());
-  auto start = std::chrono::steady_clock::now();
-  std::vector<float> next = logits(ids);
-  result.prompt_seconds = seconds_since(start);
-  start = std::chrono::steady_clock::now();
-  const auto ends = impl_->model.tokenizer().ends();
-  TextStream stream(impl_->model.tokenizer(), options.special);
-  Output output(options, result.text);
-  bool open = options.max_tokens > 0;
+  Ids ids(prompt.begin(), prompt.end());
+  impl_->check_ids(ids);
+  Answer answer(model().tokenizer(), options, static_cast<std::int64_t>(ids.size()), impl_->decoder.options().context);
+  bool open = answer.limit() > 0;
   while (open) {
-    const std::int32_t id = sampler.next(next, ids);
+    const std::int32_t id = sampler.next(logits(ids), ids);
+    open = answer.push(id);
     ids.push_back(id);
-    result.ids.push_back(id);
-    const bool ended = std::ranges::find(ends, id) != ends.end();
-    // The vocabulary may be padded beyond the tokenizer's tokens.
-    if (id < impl_->model.tokenizer().size() && (!ended || options.special))
-      open = output.push(stream.push(id), result.end);
-    if (!open) break;
-    if (ended) {
-      result.end = Generation::End::Token;
-    } else if (static_cast<std::int64_t>(result.ids.size()) >= options.max_tokens) {
-      result.end = Generation::End::Length;
-    } else if (static_cast<std::int64_t>(ids.size()) > impl_->options.context) {
-      result.end = Generation::End::Context;
-    } else {
-      next = logits(ids);
-      continue;
-    }
-    output.push(stream.finish(), result.end);
-    output.flush();
-    open = false;
   }
-  result.seconds = seconds_since(start);
-  return result;
+  return std::move(answer.result);
 }
 
 }  // namespace aeshna

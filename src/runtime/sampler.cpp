@@ -1,6 +1,7 @@
-// Sampling on the host.
+// Sampling on the host: what nn::sample() does on the device, written plainly.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <unordered_set>
 
@@ -14,12 +15,17 @@ namespace {
 
 class HostSampler final : public Sampler {
  public:
-  explicit HostSampler(const SamplingOptions& options) : o_(options), random_(options.seed, 0) {}
+  explicit HostSampler(const SamplingOptions& options) : o_(options) {}
 
   std::int32_t next(std::span<const float> logits, std::span<const std::int32_t> history) override {
     scores_.assign(logits.begin(), logits.end());
-    for (std::size_t i = 0; i < scores_.size(); ++i)  // an order needs numbers
-      if (scores_[i] != scores_[i]) fail(ErrorCode::NonFinite, "the logit of token {} is not a number", i);
+    bool some = false;
+    for (std::size_t i = 0; i < scores_.size(); ++i) {  // an order needs numbers
+      if (!(scores_[i] < std::numeric_limits<float>::infinity()))
+        fail(ErrorCode::NonFinite, "the logit of token {} is {}", i, scores_[i]);
+      some |= std::isfinite(scores_[i]);
+    }
+    if (!some) fail(ErrorCode::NonFinite, "no logit is finite");
     penalize(history);
     if (o_.temperature == 0) return static_cast<std::int32_t>(std::ranges::max_element(scores_) - scores_.begin());
     order_.resize(scores_.size());
@@ -35,7 +41,7 @@ class HostSampler final : public Sampler {
     } else {
       std::ranges::sort(order_, better);
     }
-    return draw();
+    return draw(history.size());
   }
 
  private:
@@ -53,17 +59,17 @@ class HostSampler final : public Sampler {
     }
   }
 
-  /// One of `order_`, which is sorted, by probability.
-  std::int32_t draw() {
+  /// One of `order_`, which is sorted, by probability. One without any never comes out.
+  std::int32_t draw(std::size_t position) {
     const double best = score(order_[0]);
     std::vector<double> weights;
     double total = 0;
     for (const std::int32_t id : order_) total += weights.emplace_back(std::exp((score(id) - best) / o_.temperature));
     std::size_t kept = 0;
     double sum = 0;
-    while (kept < weights.size() && (kept == 0 || (sum < o_.top_p * total && weights[kept] >= o_.min_p)))
-      sum += weights[kept++];
-    double left = random_.next_uniform() * sum;
+    const auto keeps = [&](double weight) { return sum < o_.top_p * total && weight >= o_.min_p && weight > 0; };
+    while (kept < weights.size() && (kept == 0 || keeps(weights[kept]))) sum += weights[kept++];
+    double left = uniform(position) * sum;
     for (std::size_t i = 0; i + 1 < kept; ++i) {
       if (left < weights[i]) return order_[i];
       left -= weights[i];
@@ -71,15 +77,20 @@ class HostSampler final : public Sampler {
     return order_[kept - 1];
   }
 
+  /// As the op philox: of the seed and the position.
+  float uniform(std::size_t position) const {
+    const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
+    return uniform_from_bits(philox4x32_10({low(position), 0, 0, 0}, {low(o_.seed), low(o_.seed >> 32)})[0]);
+  }
+
   SamplingOptions o_;
-  PhiloxStream random_;
   std::vector<float> scores_;
   std::vector<std::int32_t> order_;
 };
 
 }  // namespace
 
-std::unique_ptr<Sampler> host_sampler(const SamplingOptions& o) {
+void check_sampling(const SamplingOptions& o) {
   const auto require = [](bool ok, std::string_view what, double value) {
     if (!ok) fail(ErrorCode::InvalidArgument, "sampling: {} is {}", what, value);
   };
@@ -90,7 +101,11 @@ std::unique_ptr<Sampler> host_sampler(const SamplingOptions& o) {
   require(o.top_k >= 0, "top_k", static_cast<double>(o.top_k));
   require(o.top_p > 0 && o.top_p <= 1, "top_p", o.top_p);
   require(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p);
-  return std::make_unique<HostSampler>(o);
+}
+
+std::unique_ptr<Sampler> host_sampler(const SamplingOptions& options) {
+  check_sampling(options);
+  return std::make_unique<HostSampler>(options);
 }
 
 }  // namespace aeshna

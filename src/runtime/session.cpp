@@ -143,6 +143,8 @@ void Session::wait() { impl_->wait(); }
 
 Literal Session::read_literal(std::string_view output) { return impl_->read_output(output); }
 
+Literal Session::read_previous(std::string_view output) { return impl_->read_previous(output); }
+
 std::vector<float> Session::read(std::string_view output) {
   const Literal value = impl_->read_output(output);
   std::vector<float> result(static_cast<std::size_t>(value.type().shape.elements()));

@@ -111,6 +111,7 @@ struct Session::Impl {
   SessionInput& input(std::string_view name);
   void write_input(SessionInput& input, DType dtype, std::uint64_t elements, std::span<const std::byte> host);
   Literal read_output(std::string_view name);
+  Literal read_previous(std::string_view name);
   std::vector<std::string> user_inputs() const;
   std::vector<std::string> user_outputs() const;
   // diagnose.cpp
@@ -164,6 +165,7 @@ struct Session::Impl {
   std::map<const SessionInput*, std::vector<std::byte>> seen_by_bad;
 
  private:
+  SessionOutput& output(std::string_view name);
   void retire(Slot& slot);
   void retire_all();  ///< every step has ended and its status is known
   std::vector<std::byte> read_parts(const TensorType& type, const Buffers& buffers);

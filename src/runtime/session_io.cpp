@@ -73,13 +73,36 @@ std::vector<std::byte> Session::Impl::read_parts(const TensorType& type, const B
   return bytes;
 }
 
-Literal Session::Impl::read_output(std::string_view name) {
+SessionOutput& Session::Impl::output(std::string_view name) {
   const auto found = std::ranges::find(outputs, name, &SessionOutput::name);
   if (found == outputs.end()) fail(ErrorCode::NotFound, "no output '{}'{}", name, suggest_names(name, user_outputs()));
+  return *found;
+}
+
+Literal Session::Impl::read_previous(std::string_view name) {
+  const SessionOutput& found = output(name);
+  if (runs < 2)
+    fail(ErrorCode::InvalidArgument, "output '{}' of the step before the last is read before the second step", name);
+  if (!found.readback) {
+    fail(ErrorCode::InvalidArgument,
+         "output '{}' {} is larger than the {} bytes that every step brings back: only that of the last step is there",
+         name, found.type.to_string(), kSmallOutput);
+  }
+  Slot& slot = slots[(next + kSlots - 2) % kSlots];
+  retire(slot);
+  if (bad) wait();
+  std::vector<std::byte> bytes(static_cast<std::size_t>(found.type.bytes()));
+  to_host(found.type.dtype,
+          {reinterpret_cast<const std::uint32_t*>(slot.readback->mapped() + *found.readback), found.bytes / 4}, 0,
+          static_cast<std::uint64_t>(found.type.shape.elements()), bytes);
+  return Literal(found.type, std::move(bytes));
+}
+
+Literal Session::Impl::read_output(std::string_view name) {
+  SessionOutput& output = this->output(name);
   if (runs == 0) fail(ErrorCode::InvalidArgument, "output '{}' is read before the first step", name);
   wait();
 
-  SessionOutput& output = *found;
   if (output.buffers.size() > 1) return Literal(output.type, read_parts(output.type, output.buffers));
   const auto elements = static_cast<std::uint64_t>(output.type.shape.elements());
   std::vector<std::byte> bytes(static_cast<std::size_t>(output.type.bytes()));

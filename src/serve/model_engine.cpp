@@ -26,6 +26,7 @@ class ModelEngine final : public Engine {
   ModelEngine(LanguageModel model, const EngineOptions& options)
       : model_(served(model, options)),
         waiting_limit_(options.waiting),
+        sequences_(static_cast<std::size_t>(options.generator.sequences)),
         generator_(std::move(model), options.generator),
         worker_([this](const std::stop_token& stop) { work(stop); }) {}
 
@@ -52,40 +53,72 @@ class ModelEngine final : public Engine {
   }
 
  private:
+  struct Running {
+    std::uint64_t number;  ///< of the generator
+    std::shared_ptr<Job> job;
+  };
+
   void work(const std::stop_token& stop) {
-    while (true) {
-      std::shared_ptr<Job> job;
-      {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait(lock, stop, [&] { return !waiting_.empty(); }) || stop.stop_requested()) break;
-        job = std::move(waiting_.front());
-        waiting_.pop_front();
+    while (take(stop)) {
+      for (const Running& r : running_)
+        if (r.job->cancelled()) generator_.cancel(r.number);
+      try {
+        generator_.advance();
+      } catch (const Error& error) {  // of the device: all requests have ended
+        give_up(error);
+      } catch (const std::exception& error) {
+        give_up(Error(ErrorCode::Internal, error.what()));
       }
-      if (!job->cancelled()) run(*job, stop);
     }
-    end_waiting(Error(ErrorCode::Io, "the server is shutting down"));
+    end_all(Error(ErrorCode::Io, "the server is shutting down"));
   }
 
-  void run(Job& job, const std::stop_token& stop) {
-    JobEnd end;
+  /// Starts what there is room for; waits if there is nothing to do. False: it is time to stop.
+  bool take(const std::stop_token& stop) {
+    std::vector<std::shared_ptr<Job>> taken;
+    {
+      std::unique_lock lock(mutex_);
+      if (running_.empty()) changed_.wait(lock, stop, [&] { return !waiting_.empty(); });
+      while (!waiting_.empty() && running_.size() + taken.size() < sequences_) {
+        taken.push_back(std::move(waiting_.front()));
+        waiting_.pop_front();
+      }
+    }
+    for (const std::shared_ptr<Job>& job : taken)
+      if (!job->cancelled()) start(job);
+    return !stop.stop_requested();
+  }
+
+  void start(const std::shared_ptr<Job>& job) {
+    Request request{.prompt = job->prompt, .sampling = job->sampling};
+    request.options = {.max_tokens = job->max_tokens, .stop = job->stop};
+    request.options.on_text = [job](std::string_view text) {
+      if (job->cancelled()) return false;
+      job->on_text(text);
+      return true;
+    };
+    request.on_end = [this, job](const Generation& g) {
+      std::erase_if(running_, [&](const Running& r) { return r.job == job; });
+      finish(*job, g);
+    };
     try {
-      const auto sampler = host_sampler(job.sampling);
-      const Generation g = generator_.generate(
-          job.prompt, *sampler, {.max_tokens = job.max_tokens, .stop = job.stop, .on_text = [&](std::string_view text) {
-                                   if (job.cancelled() || stop.stop_requested()) return false;
-                                   job.on_text(text);
-                                   return true;
-                                 }});
-      end = {.end = g.end, .tokens = g.ids.size()};
-      if (g.end == Generation::End::Caller) end.error = Error(ErrorCode::Io, "the server is shutting down");
+      running_.push_back({generator_.add(std::move(request)), job});
+    } catch (const Error& error) {
+      if (!job->cancelled()) job->on_end({.error = error});
+    }
+  }
+
+  static void finish(const Job& job, const Generation& g) {
+    if (job.cancelled()) return;
+    JobEnd end{.end = g.end, .tokens = g.ids.size()};
+    try {
+      if (g.error) std::rethrow_exception(g.error);
     } catch (const Error& error) {
       end.error = error;
-    } catch (const std::bad_alloc&) {
-      end.error = Error(ErrorCode::OutOfMemory, "out of memory");
+    } catch (const std::exception& error) {
+      end.error = Error(ErrorCode::Internal, error.what());
     }
-    if (end.error && (end.error->code() == ErrorCode::DeviceLost || end.error->code() == ErrorCode::Internal))
-      give_up(*end.error);
-    if (!job.cancelled()) job.on_end(end);
+    job.on_end(end);
   }
 
   /// The device is gone, or its state is not to be trusted: nothing can be computed any more.
@@ -94,22 +127,24 @@ class ModelEngine final : public Engine {
       const std::lock_guard lock(mutex_);
       failure_ = error.message();
     }
-    end_waiting(error);
+    end_all(error);
   }
 
-  void end_waiting(const Error& error) {
+  void end_all(const Error& error) {
     std::deque<std::shared_ptr<Job>> rest;
     {
       const std::lock_guard lock(mutex_);
       rest.swap(waiting_);
     }
+    for (const Running& r : std::exchange(running_, {})) rest.push_front(r.job);
     for (const std::shared_ptr<Job>& job : rest)
       if (!job->cancelled()) job->on_end({.error = error});
   }
 
   const ServedModel model_;
-  const std::size_t waiting_limit_;
-  Generator generator_;
+  const std::size_t waiting_limit_, sequences_;
+  Generator generator_;           // the worker's
+  std::vector<Running> running_;  // the worker's
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::shared_ptr<Job>> waiting_;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -664,6 +666,24 @@ TEST(CliDevice, GeneratesText) {
   EXPECT_EQ(run({"generate", "m.gguf", "x", "--top-p", "0"}, dir.path()).err, "aeshna: sampling: top_p is 0\n");
   EXPECT_HAS(run({"generate", "none.gguf", "x"}, dir.path()).err, "none.gguf");
   EXPECT_HAS(run({"generate", "m.gguf", "x", "--system", "y"}, dir.path()).err, "give --chat too");
+
+  std::ofstream(dir / "prompts.txt") << "Hello\r\n\nGood \"day\"\nHello\n";
+  auto batch = command;
+  batch[2] = "--prompts";
+  batch.insert(batch.begin() + 3, "prompts.txt");
+  const Result all = run(batch, dir.path());
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_HAS(all.err, "3 prompts, 3 at a time: 24 tokens");
+  std::istringstream lines(all.out);
+  std::vector<std::string> got;
+  for (std::string line; std::getline(lines, line);) got.push_back(line);
+  ASSERT_EQ(got.size(), 3u) << all.out;
+  EXPECT_EQ(got[0].find(R"({"prompt": "Hello", "text": ")"), 0u) << got[0];
+  EXPECT_EQ(got[1].find(R"({"prompt": "Good \"day\"", "text": ")"), 0u) << got[1];
+  EXPECT_HAS(got[1], R"("tokens": 8, "end": "--max-tokens"})");
+  EXPECT_EQ(got[0], got[2]) << "whatever runs beside it";
+  EXPECT_HAS(run({"generate", "m.gguf"}, dir.path()).err, "give either a text or --prompts FILE");
+  EXPECT_HAS(run({"generate", "m.gguf", "--prompts", "none.txt"}, dir.path()).err, "none.txt cannot be opened");
 }
 
 TEST(CliDevice, TrainingErrorsNameTheThing) {

@@ -36,8 +36,10 @@ struct ServeSession : testing::Test {
     return loaded;
   }
   static GeneratorOptions generator() { return {.context = 600, .chunk = 8, .device = *test_device().device}; }
-  static std::unique_ptr<Engine> engine(std::size_t waiting = 64) {
-    return model_engine(model(), {.id = "tiny", .waiting = waiting, .generator = generator()});
+  static std::unique_ptr<Engine> engine(std::size_t waiting = 64, std::int64_t sequences = 1) {
+    GeneratorOptions options = generator();
+    options.sequences = sequences;
+    return model_engine(model(), {.id = "tiny", .waiting = waiting, .generator = options});
   }
 };
 
@@ -120,6 +122,21 @@ TEST_F(ServeSession, Engine) {
   EXPECT_EQ(e->failure(), "");
 }
 
+TEST_F(ServeSession, SeveralSequences) {
+  AESHNA_NEED_DEVICE();
+  const auto e = engine(8, 3);
+  Kept lasting(500), first(20), second(20), third(20);
+  e->submit(std::vector{lasting.job});
+  lasting.wait_for_text();
+  e->submit(std::vector{first.job, second.job, third.job});
+  for (Kept* k : {&first, &second, &third}) k->wait_for_end();
+  EXPECT_FALSE(lasting.end) << "they were generated beside it";
+  lasting.job->cancel();
+  const auto greedy = host_sampler({});
+  const Generation want = Generator(model(), generator()).generate(first.job->prompt, *greedy, {.max_tokens = 20});
+  for (const Kept* k : {&first, &second, &third}) EXPECT_EQ(k->text, want.text);
+}
+
 TEST_F(ServeSession, EngineEndsWhatItHasWhenItEnds) {
   AESHNA_NEED_DEVICE();
   auto e = engine();
@@ -135,7 +152,7 @@ TEST_F(ServeSession, EngineEndsWhatItHasWhenItEnds) {
 
 TEST_F(ServeSession, Server) {
   AESHNA_NEED_DEVICE();
-  const auto e = engine();
+  const auto e = engine(64, 2);
   Server server(*e, {.sampling = {}});
   const auto port = server.port();
   const Tokenizer& tokenizer = e->model().tokenizer;

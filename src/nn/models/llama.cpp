@@ -3,6 +3,8 @@
 #include "nn/models/llama.h"
 
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include "base/quant.h"
 #include "nn/heads.h"
@@ -25,6 +27,14 @@ class Llama : public Model {
     if (decode->row) require_input(*decode->row, "row", DType::i32, {batch}, form);
     require_extents({{"capacity", decode->capacity}});
     require(rows <= decode->capacity, "cannot append {} positions to caches of {}", rows, decode->capacity);
+    if (decode->slot) {
+      require(batch == 1, "reads ids of one sequence into a slot, not of {}", batch);
+      require_input(decode->slot->index, "slot.index", DType::i32, {1}, "[1]");
+      require_input(decode->slot->next, "slot.next", DType::i32, {-1}, "[sequences]");
+      const Shape& sequences = decode->slot->next.shape();
+      const Value own = equal(at(iota(graph(), sequences, 0, loc)), at(decode->slot->index));
+      written_ = select(at(own), at(decode->position), at(decode->slot->next));
+    }
     const Value first = reshape(at(decode->position), {batch, 1}, loc);
     positions_ = add(at(first), at(iota(graph(), {batch, rows}, 1, loc)));
   }
@@ -148,14 +158,26 @@ class Llama : public Model {
     }
     q = rotated(q, windowed(i));
     k = rotated(k, windowed(i));
-    if (decode_ != nullptr) {
-      const Shape shape{x.shape()[0], c_.kv_heads, decode_->capacity, c_.head_dim};
-      const KvCache cache = kv_cache(graph(), formatted("cache.{}", i), shape, false, loc());
-      const KvCache now = cache_append(cache, at(k), at(v), at(decode_->position));
-      k = now.keys;
-      v = now.values;
-    }
+    if (decode_ != nullptr) std::tie(k, v) = append(k, v, i);
     return project(nn::join_heads(attend(q, k, v, windowed(i) ? c_.window : 0), loc()), c_.hidden, name + "o_proj");
+  }
+
+  /// The keys and values of layer i that attention sees: the caches with the new rows k and v [B, KV, S, D].
+  std::pair<Value, Value> append(Value k, Value v, std::int64_t i) const {
+    const auto& slot = decode_->slot;
+    const std::int64_t sequences = slot ? slot->next.shape()[0] : k.shape()[0];
+    const Shape shape{sequences, c_.kv_heads, decode_->capacity, c_.head_dim};
+    const KvCache cache = kv_cache(graph(), formatted("cache.{}", i), shape, false, loc());
+    if (!slot) {
+      const KvCache now = cache_append(cache, at(k), at(v), at(decode_->position));
+      return {now.keys, now.values};
+    }
+    const auto of_all = [&](Value rows) {
+      const Shape& one = rows.shape();
+      return at(expand(at(rows), {sequences, one[1], one[2], one[3]}, loc()));
+    };
+    const KvCache now = cache_append(cache, of_all(k), of_all(v), at(written_));
+    return {gather(at(now.keys), at(slot->index)), gather(at(now.values), at(slot->index))};
   }
 
   Value rotated(Value x, bool windowed) const {
@@ -203,6 +225,7 @@ class Llama : public Model {
 
   const LlamaConfig& c_;
   Value ids_, positions_;
+  Value written_;  ///< with a slot: where the rows of each sequence go
   const LlamaDecode* decode_;
 };
 
