@@ -69,6 +69,7 @@ endif()
 
 # Files that are read once: their parsers are built for size.
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-  file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp")
+  file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp"
+       "${PROJECT_SOURCE_DIR}/src/nn/pretrained/*.cpp" "${PROJECT_SOURCE_DIR}/src/io/hub/*.cpp")
   set_source_files_properties(${loaders} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-Os>")
 endif()

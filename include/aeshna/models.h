@@ -1,5 +1,5 @@
 #pragma once
-// Models of the benchmark suite: functions from inputs to outputs that name their parameters as the published checkpoints do.
+// The built-in models, those of the benchmark suite among them: functions from inputs to outputs that name their parameters as the published checkpoints do.
 // Defaults are the published configurations; small() is for tests. Any batch size will do. They throw Error(InvalidArgument for a
 // configuration, ShapeMismatch or DTypeMismatch for an input) "[models::name] ..." with the caller's line.
 #include <cstdint>
@@ -68,5 +68,31 @@ struct WhisperConfig {
 };
 /// mel [B, mels, 2 * positions] -> [B, positions, width].
 Value whisper_encoder(Value mel, const WhisperConfig& config = {}, Loc loc = Loc::current());
+
+/// A vision transformer (arXiv 2010.11929), by default ViT-S/16 with its head: square patches, a class token, pre-norm layers. With registers
+/// (arXiv 2309.16588), LayerScale, gated feed-forward layers and DINOv3's rotary positions where asked for. Parameters are named as in DINOv3's
+/// checkpoints; learned positions are "embeddings.position_embeddings" [1, 1 + patches, width].
+struct VitConfig {
+  std::int64_t channels = 3, patch = 16;
+  std::int64_t image_height = 224,
+               image_width = 224;  ///< that learned positions are for; with `rope` any multiple of the patch will do
+  std::int64_t width = 384, layers = 12, heads = 6, ffn = 1536;
+  std::int64_t registers = 0;
+  std::int64_t classes = 1000;  ///< of vit_logits()
+  double eps = 1e-6;
+  bool rope =
+      false;  ///< patches turn by their place in the image, from -1 to 1 along both axes, class token and registers do not
+  double rope_base = 100;
+  bool layer_scale = false;  ///< a factor for each feature of what a layer adds
+  bool gated = false;        ///< down(activation(gate(x)) * up(x)), else down(activation(up(x)))
+  nn::Activation activation = nn::Activation::Gelu;
+  bool query_bias = true, key_bias = true, value_bias = true, out_bias = true, mlp_bias = true;
+  static VitConfig dinov3_vits16();
+  static VitConfig small();
+};
+/// images [B, channels, H, W] -> tokens [B, 1 + registers + (H / patch) (W / patch), width], normalized: class token, registers, patches row by row.
+Value vit(Value images, const VitConfig& config = {}, Loc loc = Loc::current());
+/// What vit() gave -> logits [B, classes], a linear "classifier" of the class token.
+Value vit_logits(Value tokens, const VitConfig& config = {}, Loc loc = Loc::current());
 
 }  // namespace aeshna::models

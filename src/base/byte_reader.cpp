@@ -71,15 +71,6 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-/// Asks the system to put what was written on the medium. False with errno set when it cannot.
-bool sync_to_disk(std::FILE* file) {
-#ifdef _WIN32
-  return _commit(_fileno(file)) == 0;
-#else
-  return ::fsync(::fileno(file)) == 0;
-#endif
-}
-
 /// Makes a rename durable; best effort, since some file systems refuse to sync a directory.
 void sync_directory([[maybe_unused]] const std::filesystem::path& directory) {
 #ifndef _WIN32
@@ -109,6 +100,14 @@ std::pair<File, std::filesystem::path> create_temporary(const std::filesystem::p
 }
 
 }  // namespace
+
+bool sync_to_disk(std::FILE* file) {
+#ifdef _WIN32
+  return _commit(_fileno(file)) == 0;
+#else
+  return ::fsync(::fileno(file)) == 0;
+#endif
+}
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t limit) {
   errno = 0;

@@ -2,6 +2,7 @@
 // The only way our own parsers touch the bytes of a file.
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -47,5 +48,7 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view text)
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(const WriteBytes&)>& produce,
                        Durable durable = Durable::Yes);
+/// Asks the system to put what was flushed on the medium. False with errno set when it cannot.
+bool sync_to_disk(std::FILE* file);
 
 }  // namespace aeshna

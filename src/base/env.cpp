@@ -12,11 +12,19 @@ namespace aeshna {
 
 namespace {
 
-constexpr std::array<EnvVariable, 6> kTable = {{
+constexpr std::array<EnvVariable, 10> kTable = {{
     {"AESHNA_DEVICE", "device to open: index, UUID, or a part of the name; 'null' plans only"},
-    {"AESHNA_CAPS", "overrides that restrict the device's limits and features, such as max_groups=7,shared_bytes=16384,no_f16,no_subgroups"},
+    {"AESHNA_CAPS",
+     "overrides that restrict the device's limits and features, such as "
+     "max_groups=7,shared_bytes=16384,no_f16,no_subgroups"},
     {"AESHNA_VALIDATION", "1: Khronos validation layer with synchronization checks; any message is an error"},
-    {"AESHNA_CACHE_DIR", "directory of compiled kernels (default: XDG_CACHE_HOME/aeshna, else ~/.cache/aeshna); 'off': none"},
+    {"AESHNA_CACHE_DIR",
+     "directory of compiled kernels and downloaded models (default: XDG_CACHE_HOME/aeshna, else ~/.cache/aeshna); "
+     "'off': none"},
+    {"AESHNA_HUB_URL", "where --hub downloads from (default: https://huggingface.co)"},
+    {"AESHNA_OFFLINE", "1: --hub uses only what was downloaded before"},
+    {"AESHNA_LIBCURL", "the libcurl to download with (default: the system's)"},
+    {"HF_TOKEN", "access token for models of the hub that ask for one"},
     {"AESHNA_LOG", "0 errors, 1 warnings (default), 2 info, 3 debug"},
     {"AESHNA_THREADS", "threads that compile kernels (default: all cores)"},
 }};
@@ -68,6 +76,11 @@ std::filesystem::path env_cache_dir() {
   if (const std::string home = text("HOME"); !home.empty()) return std::filesystem::path(home) / ".cache" / "aeshna";
   return {};
 }
+
+std::string env_hub_url() { return text("AESHNA_HUB_URL"); }
+std::string env_hub_token() { return text("HF_TOKEN"); }
+std::string env_libcurl() { return text("AESHNA_LIBCURL"); }
+bool env_offline() { return number("AESHNA_OFFLINE", 0, 1, 0) == 1; }
 
 int env_log_level() { return number("AESHNA_LOG", 0, 3, 1); }
 

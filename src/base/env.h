@@ -20,6 +20,10 @@ bool env_validation();                ///< AESHNA_VALIDATION=1
 std::filesystem::path env_cache_dir();///< AESHNA_CACHE_DIR, else XDG_CACHE_HOME/aeshna, else ~/.cache/aeshna; "off": empty path, no disk cache
 /// For programs of our own that measure compilation: this directory instead, from now on; nullopt: what the environment says.
 void env_set_cache_dir(std::optional<std::filesystem::path> directory);
+std::string env_hub_url();            ///< AESHNA_HUB_URL: in place of https://huggingface.co; "": not set
+std::string env_hub_token();          ///< HF_TOKEN: for models that ask for one; a secret
+bool env_offline();                   ///< AESHNA_OFFLINE=1: no downloads
+std::string env_libcurl();            ///< AESHNA_LIBCURL: the library to open, in place of the system's
 int env_log_level();                  ///< AESHNA_LOG: 0 errors, 1 warnings (default), 2 info, 3 debug
 int env_threads();                    ///< AESHNA_THREADS: compile threads; default: all cores
 

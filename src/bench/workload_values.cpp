@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "base/fail.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "io/safetensors.h"
 #include "ir/leaf.h"
 #include "runtime/store.h"

@@ -11,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
 #include "cli/line_input.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 
 namespace aeshna::cli {
@@ -19,7 +20,8 @@ namespace {
 constexpr std::string_view kHelp = "/system TEXT: what the system says; /reset: a new conversation; /exit";
 
 struct ChatArguments {
-  std::string model, system;
+  ModelArgument model;
+  std::string system;
   GeneratorOptions generator;
   SamplingOptions sampling;
   GenerateOptions generate = {.max_tokens = 1024};
@@ -201,7 +203,7 @@ class Chat {
 
 int chat(ChatArguments& a, const Globals& globals) {
   check_sampling(a.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_language_model(a.model);
+  LanguageModel model = open_language_model(a.model.path(globals));
   Conversation conversation(model, a.generator.context, a.generate.max_tokens);
   if (!a.system.empty()) conversation.set_system(a.system);
   a.generator.device = Device(globals.request());
@@ -213,7 +215,7 @@ int chat(ChatArguments& a, const Globals& globals) {
 void add_chat(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a language model, line by line");
   auto a = std::make_shared<ChatArguments>();
-  add_model_argument(*command, a->model);
+  a->model.add_to(*command, "MODEL", kLanguageModel);
   command->add_option("--system", a->system, "What the system says first")->type_name("TEXT");
   add_answer_options(*command, a->sampling, a->generate);
   add_generator_options(*command, a->generator);

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 #include "io/convert_file.h"
 
@@ -11,11 +12,12 @@ namespace aeshna::cli {
 
 void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   struct Arguments {
-    std::string from, to, type;
+    ModelArgument from;
+    std::string to, type;
   };
   CLI::App* command = app.add_subcommand("convert", "Convert between GGUF and safetensors, and quantize");
   auto a = std::make_shared<Arguments>();
-  command->add_option("from", a->from, "The file to read, .gguf or .safetensors")->required()->type_name("FROM");
+  a->from.add_to(*command, "FROM", "The file to read, .gguf or .safetensors, or a folder with model.safetensors");
   command->add_option("to", a->to, "The file to write, .gguf or .safetensors")->required()->type_name("TO");
   command
       ->add_option("--type", a->type,
@@ -24,8 +26,10 @@ void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   command->callback([&action, &globals, a] {
     action = [&globals, a] {
       const auto dtype = a->type.empty() ? std::nullopt : std::optional(parse_dtype(a->type));
+      std::filesystem::path from = a->from.path(globals);
+      if (std::filesystem::is_directory(from)) from /= "model.safetensors";
       std::size_t changed = 0, count = 0;
-      for (const ConvertedTensor& tensor : convert_file(a->from, a->to, dtype)) {
+      for (const ConvertedTensor& tensor : convert_file(from, a->to, dtype)) {
         ++count;
         changed += tensor.from != tensor.to;
         if (!tensor.note.empty() && !globals.quiet) {

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
+#include "cli/model_argument.h"
 #include "cli/text.h"
 #include "io/json_writer.h"
 
@@ -18,7 +19,8 @@ namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt, prompts, system;
+  ModelArgument model;
+  std::string prompt, prompts, system;
   bool chat = false;
   std::int64_t sequences = 0;  ///< 0: as many as there are prompts, up to 8
   GeneratorOptions generator;
@@ -148,7 +150,7 @@ int generate(GenerateArguments& a, const Globals& globals) {
   check_sampling(a.sampling);  // before the model is loaded
   a.generator.device = Device(globals.request());
   const Interrupt interrupt;
-  LanguageModel model = open_language_model(a.model);
+  LanguageModel model = open_language_model(a.model.path(globals));
   return a.prompts.empty() ? generate_one(a, std::move(model), globals, interrupt)
                            : generate_all(a, std::move(model), globals, interrupt);
 }
@@ -159,7 +161,7 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "Write text with a language model, greedily unless told otherwise");
   auto a = std::make_shared<GenerateArguments>();
-  add_model_argument(*command, a->model);
+  a->model.add_to(*command, "MODEL", kLanguageModel);
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->type_name("TEXT");
   command

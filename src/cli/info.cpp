@@ -6,10 +6,13 @@
 #include <fstream>
 #include <map>
 
+#include "aeshna/language_model.h"
+#include "aeshna/pretrained.h"
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/model_options.h"
 #include "cli/read_graph.h"
 #include "cli/text.h"
@@ -142,8 +145,41 @@ std::string describe_nnef(const std::filesystem::path& path, const ImportOptions
   return text;
 }
 
-std::string describe_file(const std::string& name, const ImportOptions& options) {
-  const std::filesystem::path path = name;
+std::string describe_hugging_face(const std::filesystem::path& path, const ImportOptions& options) {
+  const HuggingFaceInfo info = inspect_hugging_face(path, options);
+  std::vector<std::vector<std::string>> values = {{"kind", "name", "type"}};
+  for (const HuggingFaceInfo::Tensor& t : info.inputs) values.push_back({"input", t.name, t.type});
+  for (const HuggingFaceInfo::Tensor& t : info.outputs) values.push_back({"output", t.name, t.type});
+  std::string text = formatted("{}: {}, {} parameters of {} elements\n\n{}", path.string(), info.architecture,
+                               info.weights, format_count(info.weight_elements), format_table(values));
+  if (!info.preprocessing.empty()) text += "\npreprocessing\n";
+  for (const auto& [key, value] : info.preprocessing) text += formatted("  {} = {}\n", key, value);
+  if (!info.unused.empty()) {
+    text +=
+        formatted("\nnot needed: {}{}\n", info.unused.front(),
+                  info.unused.size() == 1 ? std::string() : formatted(" and {} more tensors", info.unused.size() - 1));
+  }
+  return text;
+}
+
+std::string describe_language_model(const std::filesystem::path& path) {
+  const LanguageModel model = LanguageModel::load_hugging_face(path);
+  std::vector<std::vector<std::string>> rows = {{"parameter", "type"}};
+  std::int64_t elements = 0;
+  for (const auto& [name, type] : model.parameters()) {
+    rows.push_back({name, type.to_string()});
+    elements += type.shape.elements();
+  }
+  const models::LlamaConfig& c = model.config();
+  return formatted(
+      "{}: language model, {} layers of width {}, {} tokens, {} chat format; {} parameters of {} elements\n\n{}",
+      path.string(), c.layers, c.hidden, c.vocab, model.has_chat_template() ? "with a" : "without",
+      model.parameters().size(), format_count(elements), format_table(rows));
+}
+
+std::string describe_file(const std::filesystem::path& path, const ImportOptions& options) {
+  if (is_hugging_face(path))
+    return imports_hugging_face(path) ? describe_hugging_face(path, options) : describe_language_model(path);
   if (is_nnef(path)) return describe_nnef(path, options);
   const std::string start = read_start(path);
   if (path.extension() == ".onnx") return describe_onnx(path, options);  // which has no magic number
@@ -153,24 +189,27 @@ std::string describe_file(const std::string& name, const ImportOptions& options)
   if (start.starts_with(kGraphHeader)) return describe_graph(path);
   if (path.extension() == ".safetensors") return describe_safetensors(path);  // which says what is wrong with it
   fail(ErrorCode::Unsupported,
-       "{} is {}; safetensors and GGUF files, text graphs, ONNX models (.onnx) and NNEF models (folders, .nnef) are read", name,
-       foreign_format(start));
+       "{} is {}; safetensors and GGUF files, text graphs, ONNX models (.onnx), NNEF models (folders, .nnef) and "
+       "folders of Hugging Face are read",
+       path.string(), foreign_format(start));
 }
 
 }  // namespace
 
-void add_info(CLI::App& app, const Globals&, Action& action) {
+void add_info(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "info", "Show what is in a checkpoint, a safetensors or GGUF file, a text graph, an ONNX or an NNEF model");
+      "info",
+      "Show what is in a checkpoint, a safetensors or GGUF file, a text graph, an ONNX or an NNEF model, "
+      "a folder of Hugging Face");
   struct Options : ModelOptions {
-    std::string file;
+    ModelArgument file;
   };
   auto options = std::make_shared<Options>();
-  command->add_option("file", options->file)->required()->type_name("FILE");
+  options->file.add_to(*command, "FILE", "A file or a folder");
   options->add_to(*command);
-  command->callback([&action, options] {
-    action = [options] {
-      std::fputs(describe_file(options->file, options->parsed()).c_str(), stdout);
+  command->callback([&action, &globals, options] {
+    action = [&globals, options] {
+      std::fputs(describe_file(options->file.path(globals), options->parsed()).c_str(), stdout);
       return 0;
     };
   });

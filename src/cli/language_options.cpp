@@ -1,16 +1,8 @@
 #include "cli/language_options.h"
 
-#include <filesystem>
-
 #include "cli/command.h"
 
 namespace aeshna::cli {
-
-void add_model_argument(CLI::App& command, std::string& path) {
-  command.add_option("model", path, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-      ->required()
-      ->type_name("MODEL");
-}
 
 void add_generator_options(CLI::App& command, GeneratorOptions& options) {
   command.add_option("--context", options.context, "Tokens of prompt and answer together at most")
@@ -53,10 +45,6 @@ void add_answer_options(CLI::App& command, SamplingOptions& sampling, GenerateOp
       ->type_name("N");
   command.add_option("--stop", options.stop, "Ends before this text; may be given several times")->type_name("TEXT");
   command.add_option("--seed", sampling.seed)->check(unsigned_number())->capture_default_str()->type_name("N");
-}
-
-LanguageModel open_language_model(const std::string& path) {
-  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
 }
 
 }  // namespace aeshna::cli

@@ -7,10 +7,12 @@
 #include <set>
 
 #include "aeshna/import.h"
+#include "aeshna/pretrained.h"
 #include "aeshna/session.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/command.h"
+#include "cli/model_argument.h"
 #include "cli/model_options.h"
 #include "cli/text.h"
 #include "io/npy.h"
@@ -139,7 +141,8 @@ std::vector<std::filesystem::path> output_files(const std::filesystem::path& fol
 }
 
 struct RunOptions : ModelOptions {
-  std::string model, output_dir;
+  ModelArgument model;
+  std::string output_dir;
   std::vector<std::string> inputs;
 };
 
@@ -151,8 +154,10 @@ int run(const RunOptions& options, const Globals& globals) {
   }
   ImportOptions import = options.parsed();
   for (const auto& [name, value] : values) import.shapes.try_emplace(name, value.type().shape);
-  const ImportedModel model =
-      is_nnef(options.model) ? import_nnef(options.model, import) : import_onnx(options.model, import);
+  const std::filesystem::path path = options.model.path(globals);
+  const ImportedModel model = is_hugging_face(path) ? import_hugging_face(path, import)
+                              : is_nnef(path)       ? import_nnef(path, import)
+                                                    : import_onnx(path, import);
   std::string missing;
   for (const std::string& name : model.inputs) {
     const TensorType& type = model.graph->type({*model.graph->leaf(name), 0});
@@ -171,7 +176,7 @@ int run(const RunOptions& options, const Globals& globals) {
   }
   if (!missing.empty())
     fail(ErrorCode::InvalidArgument, "{}: no values (--input NAME=FILE.npy) are given for these inputs:{}",
-         options.model, missing);
+         path.string(), missing);
   const std::vector<std::filesystem::path> files = output_files(options.output_dir, model.outputs);
 
   using Clock = std::chrono::steady_clock;
@@ -204,10 +209,10 @@ int run(const RunOptions& options, const Globals& globals) {
 }  // namespace
 
 void add_run(CLI::App& app, const Globals& globals, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("run", "Run an ONNX or NNEF model once, with inputs and outputs as .npy files");
+  CLI::App* command = app.add_subcommand(
+      "run", "Run a model of ONNX, NNEF or Hugging Face (vision, speech) once, with inputs and outputs as .npy files");
   auto options = std::make_shared<RunOptions>();
-  command->add_option("model", options->model)->required()->type_name("MODEL");
+  options->model.add_to(*command, "MODEL", "An ONNX file, a folder of NNEF or of Hugging Face");
   command->add_option("--input", options->inputs, "Values of an input")
       ->type_name("NAME=FILE.npy")
       ->allow_extra_args(false);

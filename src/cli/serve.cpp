@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
+#include "cli/model_argument.h"
 
 namespace aeshna::cli {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 struct ServeArguments {
-  std::string model;
+  ModelArgument model;
   std::optional<std::string> key;
   bool without_key = false;
   serve::EngineOptions engine;
@@ -37,9 +38,10 @@ std::string key_of(const std::string& option) {
   return key;
 }
 
-/// The name that clients know the model by: that of the folder, or of the file without its extension.
-std::string model_id(const std::string& path) {
-  std::filesystem::path p = std::filesystem::path(path).lexically_normal();
+/// The name that clients know the model by: OWNER/NAME of the hub, or that of the folder, or of the file without its extension.
+std::string model_id(const std::string& name, const std::filesystem::path& path) {
+  if (path != name) return name.substr(0, name.find_first_of("@:"));
+  std::filesystem::path p = path.lexically_normal();
   if (!p.has_filename()) p = p.parent_path();
   return (std::filesystem::is_directory(path) ? p.filename() : p.stem()).string();
 }
@@ -51,8 +53,9 @@ int serve(ServeArguments& a, const Globals& globals) {
          "{} can be reached by other machines: give --api-key, or --without-key if everyone may use the model",
          a.server.host);
   check_sampling(a.server.sampling);  // refuses before the model is loaded
-  LanguageModel model = open_language_model(a.model);
-  if (a.engine.id.empty()) a.engine.id = model_id(a.model);
+  const std::filesystem::path path = a.model.path(globals);
+  LanguageModel model = open_language_model(path);
+  if (a.engine.id.empty()) a.engine.id = model_id(a.model.name, path);
   a.engine.generator.device = Device(globals.request());
   a.server.body_bytes += 8 * static_cast<std::uint64_t>(a.engine.generator.context);
   if (!globals.quiet)
@@ -82,7 +85,7 @@ void add_serve(CLI::App& app, const Globals& globals, Action& action) {
   auto a = std::make_shared<ServeArguments>();
   a->server.port = 8080;
   a->engine.generator.sequences = 4;
-  add_model_argument(*command, a->model);
+  a->model.add_to(*command, "MODEL", kLanguageModel);
   command->add_option("--host", a->server.host, "Address to listen on")->capture_default_str()->type_name("ADDRESS");
   command->add_option("--port", a->server.port, "0: any; it is printed")
       ->check(CLI::Range(0, 65535))

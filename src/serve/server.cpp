@@ -76,7 +76,8 @@ struct Connection {
   beast::tcp_stream stream;
   beast::flat_buffer buffer;
   std::string peer;
-  bool idle = true;  ///< nothing of a request has come
+  bool idle = true;          ///< nothing of a request has come
+  bool turned_away = false;  ///< it is only told that there are too many
   std::shared_ptr<Answer> answer;
 };
 
@@ -195,17 +196,31 @@ struct Server::Impl {
         co_await pause.async_wait(kWithError);
         continue;
       }
-      const bool full = serving >= options.connections;
-      if (full && connections.size() >= serving + kTurnedAway) continue;  // closes it
-      if (!full) ++serving;
-      auto c = std::make_shared<Connection>(std::move(socket), options.header_bytes + 16384);
-      connections.insert(c);
-      asio::co_spawn(*io, full ? turn_away(c) : converse(c), [this, c, full](const std::exception_ptr&) {
+      try {
+        admit(std::move(socket));
+      } catch (const std::exception& failed) {  // out of memory: the next one may find some
+        if (options.log) options.log(formatted("a connection was dropped: {}", failed.what()));
+      }
+    }
+  }
+
+  void admit(tcp::socket socket) {
+    const auto serving =
+        static_cast<std::size_t>(std::ranges::count_if(connections, [](const auto& c) { return !c->turned_away; }));
+    const bool full = serving >= options.connections;
+    if (full && connections.size() - serving >= kTurnedAway) return;  // closes it
+    auto c = std::make_shared<Connection>(std::move(socket), options.header_bytes + 16384);
+    c->turned_away = full;
+    connections.insert(c);
+    try {
+      asio::co_spawn(*io, full ? turn_away(c) : converse(c), [this, c](const std::exception_ptr&) {
         c->stream.close();
-        if (!full) --serving;
         connections.erase(c);
         if (stopping && connections.empty()) grace_end.cancel();
       });
+    } catch (...) {
+      connections.erase(c);
+      throw;
     }
   }
 
@@ -650,7 +665,6 @@ struct Server::Impl {
   asio::steady_timer pause, grace_end;
   bool stopping = false;
   std::set<std::shared_ptr<Connection>> connections;
-  std::size_t serving = 0;  ///< of the connections; the others are told that there are too many
   std::jthread thread;
 };
 

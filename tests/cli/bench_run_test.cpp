@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/env.h"
-#include "base/sha256.h"
+#include "base/sha.h"
 #include "bench/run.h"
 #include "bench/workload_values.h"
 #include "io/json_writer.h"

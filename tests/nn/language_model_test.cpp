@@ -11,7 +11,9 @@
 #include "ir/interpreter.h"
 #include "nn/tiny_language_model.h"
 #include "support/expect_error.h"
+#include "support/fake_hub.h"
 #include "support/graph_values.h"
+#include "support/run_program.h"
 #include "support/temp_dir.h"
 
 namespace aeshna::test {
@@ -427,6 +429,26 @@ TEST(LanguageModel, EightBitFloatsAreRefused) {
   EXPECT_HAS(message_of(ErrorCode::Unsupported, [&] { (void)LanguageModel::load_hugging_face(dir.path()); }),
              "f8e4m3 as the dtype of '" + tensors[0].name + "'");
 }
+
+#ifndef _WIN32
+/// The whole way: a folder in several files, from a hub, by the loader and by the program.
+TEST(LanguageModel, FromAHub) {
+  AESHNA_NEED_LIBCURL();
+  const TempDir dir, cache;
+  write_hugging_face(dir, plain_model("llama"));
+  FakeHub hub;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+    hub.files[entry.path().filename().string()] = read_text(entry.path());
+  const std::filesystem::path folder = fetch_model("me/tiny", hub.options(cache.path()));
+  const LanguageModel here = LanguageModel::load_hugging_face(dir.path()),
+                      fetched = LanguageModel::load_hugging_face(folder);
+  ASSERT_EQ(fetched.parameters(), here.parameters());
+  for (const auto& [name, type] : here.parameters()) EXPECT_EQ(fetched.weight(name), here.weight(name)) << name;
+  const std::string said = run_program({"info", folder.string()}).out;
+  EXPECT_HAS(said, "language model, 2 layers of width 64");
+  EXPECT_HAS(said, "model.layers.1.self_attn.q_proj.weight");
+}
+#endif
 
 }  // namespace
 }  // namespace aeshna::test

@@ -1,5 +1,8 @@
 // A batch norm with fixed statistics is a scale and a shift of each channel: the convolution before it takes both (Jacob et al. 2018,
 // section 3.2). In double, rounded once.
+#include "nn/models/fold_batch_norms.h"
+
+#include <algorithm>
 #include <cmath>
 
 #include "aeshna/models.h"
@@ -61,6 +64,18 @@ class Checkpoint {
 
 }  // namespace
 
+std::optional<std::size_t> fold_batch_norm(std::vector<double>& weight, BatchNormValues& norm, double eps) {
+  const auto bad = std::ranges::find_if(norm.variance, [](double v) { return !(v >= 0); });
+  if (bad != norm.variance.end()) return static_cast<std::size_t>(bad - norm.variance.begin());
+  const std::size_t fan_in = weight.size() / norm.bias.size();
+  for (std::size_t c = 0; c < norm.bias.size(); ++c) {
+    const double factor = norm.scale[c] / std::sqrt(norm.variance[c] + eps);
+    for (std::size_t i = 0; i < fan_in; ++i) weight[c * fan_in + i] *= factor;
+    norm.bias[c] -= norm.mean[c] * factor;
+  }
+  return std::nullopt;
+}
+
 std::map<std::string, Literal> fold_resnet50_batch_norms(const std::filesystem::path& file, const ResNetConfig& config,
                                                          double eps) {
   if (!std::isfinite(eps) || eps < 0)
@@ -88,20 +103,15 @@ std::map<std::string, Literal> fold_resnet50_batch_norms(const std::filesystem::
     }
     const std::string norm = name.substr(0, name.size() - fused.size());
     std::vector<double> weight = checkpoint.take(weight_name, weight_shape);
-    const std::vector<double> scale = checkpoint.take(norm + ".weight", shape);
-    std::vector<double> bias = checkpoint.take(norm + ".bias", shape);
-    const std::vector<double> mean = checkpoint.take(norm + ".running_mean", shape);
-    const std::vector<double> variance = checkpoint.take(norm + ".running_var", shape);
-    const std::size_t fan_in = weight.size() / bias.size();
-    for (std::size_t c = 0; c < bias.size(); ++c) {
-      if (!(variance[c] >= 0))
-        checkpoint.reject(ErrorCode::OutOfRange, "has a variance of {} in '{}.running_var'", variance[c], norm);
-      const double factor = scale[c] / std::sqrt(variance[c] + eps);
-      for (std::size_t i = 0; i < fan_in; ++i) weight[c * fan_in + i] *= factor;
-      bias[c] -= mean[c] * factor;
-    }
+    BatchNormValues values;
+    values.scale = checkpoint.take(norm + ".weight", shape);
+    values.bias = checkpoint.take(norm + ".bias", shape);
+    values.mean = checkpoint.take(norm + ".running_mean", shape);
+    values.variance = checkpoint.take(norm + ".running_var", shape);
+    if (const auto bad = fold_batch_norm(weight, values, eps))
+      checkpoint.reject(ErrorCode::OutOfRange, "has a variance of {} in '{}.running_var'", values.variance[*bad], norm);
     folded.emplace(weight_name, checkpoint.rounded(weight_name, weight_shape, weight));
-    folded.emplace(name, checkpoint.rounded(name, shape, bias));
+    folded.emplace(name, checkpoint.rounded(name, shape, values.bias));
   }
   checkpoint.finish();
   return folded;

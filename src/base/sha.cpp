@@ -1,4 +1,4 @@
-#include "base/sha256.h"
+#include "base/sha.h"
 
 #include <algorithm>
 #include <bit>
@@ -22,21 +22,30 @@ constexpr std::array<std::uint32_t, 64> kRound = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
+/// The block as the first 16 of the words that a hash expands it to.
+void read_words(const std::byte* bytes, std::span<std::uint32_t> words) {
+  for (std::size_t i = 0; i < 16; ++i) {
+    words[i] = 0;
+    for (std::size_t b = 0; b < 4; ++b) words[i] = words[i] << 8 | static_cast<std::uint32_t>(bytes[4 * i + b]);
+  }
+}
+
 }  // namespace
+
+Sha256::Sha256()
+    : Sha({0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}) {}
 
 void Sha256::block(const std::byte* bytes) {
   std::array<std::uint32_t, 64> w;
-  for (std::size_t i = 0; i < 16; ++i) {
-    w[i] = 0;
-    for (std::size_t b = 0; b < 4; ++b) w[i] = w[i] << 8 | static_cast<std::uint32_t>(bytes[4 * i + b]);
-  }
+  read_words(bytes, w);
   const auto rotated = [](std::uint32_t x, int a, int b) { return std::rotr(x, a) ^ std::rotr(x, b); };
   for (std::size_t i = 16; i < 64; ++i) {
     const std::uint32_t s0 = rotated(w[i - 15], 7, 18) ^ w[i - 15] >> 3,
                         s1 = rotated(w[i - 2], 17, 19) ^ w[i - 2] >> 10;
     w[i] = w[i - 16] + s0 + w[i - 7] + s1;
   }
-  auto [a, b, c, d, e, f, g, h] = state_;
+  std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3];
+  std::uint32_t e = state_[4], f = state_[5], g = state_[6], h = state_[7];
   for (std::size_t i = 0; i < 64; ++i) {
     const std::uint32_t s1 = rotated(e, 6, 11) ^ std::rotr(e, 25), choice = (e & f) ^ (~e & g);
     const std::uint32_t t1 = h + s1 + choice + kRound[i] + w[i];
@@ -48,14 +57,35 @@ void Sha256::block(const std::byte* bytes) {
   for (std::size_t i = 0; i < 8; ++i) state_[i] += add[i];
 }
 
-Sha256& Sha256::add(std::span<const std::byte> bytes) {
+Sha1::Sha1() : Sha({0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0}) {}
+
+void Sha1::block(const std::byte* bytes) {
+  std::array<std::uint32_t, 80> w;
+  read_words(bytes, w);
+  for (std::size_t i = 16; i < 80; ++i) w[i] = std::rotl(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+  std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3], e = state_[4];
+  for (std::size_t i = 0; i < 80; ++i) {
+    std::uint32_t mixed = b ^ c ^ d, round = i < 40 ? 0x6ed9eba1 : 0xca62c1d6;
+    if (i < 20) {
+      mixed = (b & c) ^ (~b & d), round = 0x5a827999;
+    } else if (i >= 40 && i < 60) {
+      mixed = (b & c) ^ (b & d) ^ (c & d), round = 0x8f1bbcdc;
+    }
+    const std::uint32_t t = std::rotl(a, 5) + mixed + e + round + w[i];
+    e = d, d = c, c = std::rotl(b, 30), b = a, a = t;
+  }
+  const std::array<std::uint32_t, 5> add = {a, b, c, d, e};
+  for (std::size_t i = 0; i < 5; ++i) state_[i] += add[i];
+}
+
+Sha& Sha::add(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::size_t filled = length_ % 64, taken = std::min(bytes.size(), 64 - filled);
     if (taken == 64) {
       block(bytes.data());
     } else {
-      std::ranges::copy(bytes.first(taken), rest_.begin() + static_cast<std::ptrdiff_t>(filled));
-      if (filled + taken == 64) block(rest_.data());
+      std::ranges::copy(bytes.first(taken), rest_ + filled);
+      if (filled + taken == 64) block(rest_);
     }
     length_ += taken;
     bytes = bytes.subspan(taken);
@@ -63,7 +93,7 @@ Sha256& Sha256::add(std::span<const std::byte> bytes) {
   return *this;
 }
 
-std::string Sha256::hex() {
+std::string Sha::hex() {
   const std::uint64_t bits = length_ * 8;
   std::vector<std::byte> end(1 + (119 - length_ % 64) % 64);  // up to 8 bytes before the end of a block
   end[0] = std::byte{0x80};
@@ -74,19 +104,23 @@ std::string Sha256::hex() {
   return text;
 }
 
-std::string sha256_file(const std::filesystem::path& path) {
+void add_file(Sha& hash, const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     read_file(path, 0);  // says why
     fail(ErrorCode::Io, "{}: cannot be opened", path.string());
   }
-  Sha256 hash;
   std::vector<std::byte> piece(1 << 20);
   while (file) {
     file.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(piece.size()));
     hash.add(std::span(piece).first(static_cast<std::size_t>(file.gcount())));
   }
   if (file.bad()) fail(ErrorCode::Io, "{}: cannot be read", path.string());
+}
+
+std::string sha256_file(const std::filesystem::path& path) {
+  Sha256 hash;
+  add_file(hash, path);
   return hash.hex();
 }
 

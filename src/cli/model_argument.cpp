@@ -1,0 +1,87 @@
+#include "cli/model_argument.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "aeshna/hub.h"
+#include "base/byte_reader.h"
+#include "base/fail.h"
+#include "base/format.h"
+#include "cli/text.h"
+
+namespace aeshna::cli {
+namespace {
+
+/// The text of a file without the spaces around it. What is in it never gets into a message.
+std::string read_token(const std::string& file) {
+  const std::vector<std::byte> bytes = read_file(file, 4096);
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  constexpr std::string_view spaces = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(spaces);
+  if (begin == std::string_view::npos)
+    fail(ErrorCode::InvalidArgument, "--token-file {}: there is no token in it", file);
+  return std::string(text.substr(begin, text.find_last_not_of(spaces) + 1 - begin));
+}
+
+/// "model.safetensors  12 %  1.2 GiB of 9.8 GiB  85.1 MiB/s  1 min 42 s left"
+std::string progress_text(const HubProgress& progress, std::uint64_t first, double seconds) {
+  std::string text =
+      formatted("{}  {} %  {} of {}", progress.file, progress.total == 0 ? 100 : progress.done * 100 / progress.total,
+                format_bytes(progress.done), format_bytes(progress.total));
+  const double rate = static_cast<double>(progress.done - first) / seconds;
+  if (seconds < 1 || rate < 1) return text;
+  return text + formatted("  {}/s  {} left", format_bytes(static_cast<std::uint64_t>(rate)),
+                          format_seconds(std::ceil(static_cast<double>(progress.total - progress.done) / rate)));
+}
+
+}  // namespace
+
+void ModelArgument::add_to(CLI::App& command, const std::string& metavar, const std::string& help) {
+  command.add_option("model", name, help)->required()->type_name(metavar);
+  command.add_flag(
+      "--hub", hub_,
+      metavar + " is OWNER/NAME on the Hugging Face hub, with @REVISION or :FILE if need be; it is downloaded once");
+  command.add_flag("--offline", offline_, "With --hub: only what was downloaded before (AESHNA_OFFLINE=1)");
+  command.add_option("--token-file", token_file_, "With --hub: file with the access token (default: HF_TOKEN)")
+      ->type_name("FILE");
+  command.add_option("--hub-url", url_, "With --hub: another hub (AESHNA_HUB_URL; default: https://huggingface.co)")
+      ->type_name("URL");
+}
+
+std::filesystem::path ModelArgument::path(const Globals& globals) const {
+  if (!hub_) {
+    for (const auto& [given, option] :
+         {std::pair(offline_, "--offline"), std::pair(!token_file_.empty(), "--token-file"),
+          std::pair(!url_.empty(), "--hub-url")})
+      if (given) fail(ErrorCode::InvalidArgument, "{} is for models of the hub: give --hub too", option);
+    return name;
+  }
+  HubOptions options{.url = url_, .offline = offline_};
+  if (!token_file_.empty()) options.token = read_token(token_file_);
+  options.on_note = [&](std::string_view text) {
+    if (!globals.quiet) std::fprintf(stderr, "%s\n", printable(std::string(text)).c_str());
+  };
+  ProgressLine line(!globals.quiet);
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<std::uint64_t> first;
+  HubProgress last;
+  options.on_progress = [&](const HubProgress& progress) {
+    if (!first) first = progress.done;
+    last = progress;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (line.due()) line.show(printable(progress_text(progress, *first, seconds)));
+  };
+  const std::filesystem::path path = fetch_model(name, options);
+  line.clear();
+  if (first && !globals.quiet)
+    std::fprintf(stderr, "downloaded %s: %s into %s\n", name.c_str(), format_bytes(last.total).c_str(),
+                 path.string().c_str());
+  return path;
+}
+
+LanguageModel open_language_model(const std::filesystem::path& path) {
+  return std::filesystem::is_directory(path) ? LanguageModel::load_hugging_face(path) : LanguageModel::load_gguf(path);
+}
+
+}  // namespace aeshna::cli
