@@ -57,6 +57,16 @@ target_link_libraries(aeshna_bench PRIVATE aeshna_internal nlohmann_json::nlohma
 aeshna_small_code(aeshna_bench)
 target_sources(aeshna PRIVATE $<TARGET_OBJECTS:aeshna_onnx_schema>)
 
+# src/serve: what `aeshna serve` does, for the program and the tests; no part of the library.
+if(AESHNA_BUILD_CLI OR AESHNA_BUILD_TESTS)
+  find_package(Boost 1.83 CONFIG REQUIRED) # Asio and Beast, headers alone
+  file(GLOB serve_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/serve/*.cpp")
+  add_library(aeshna_serve STATIC EXCLUDE_FROM_ALL ${serve_sources})
+  target_compile_definitions(aeshna_serve PRIVATE BOOST_ASIO_NO_DEPRECATED)
+  target_link_libraries(aeshna_serve PRIVATE aeshna_internal nlohmann_json::nlohmann_json Boost::headers PUBLIC aeshna)
+  aeshna_small_code(aeshna_serve)
+endif()
+
 # Files that are read once: their parsers are built for size.
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   file(GLOB loaders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/nn/language/*.cpp" "${PROJECT_SOURCE_DIR}/src/nn/tokenizer/load_*.cpp"

@@ -22,7 +22,7 @@ required=(
   "glslang-dev 14" "glslang-tools 14" "spirv-tools 2023.3" "spirv-headers 0"
   "libvulkan-dev 1.3.275" "libvulkan1 0" "vulkan-validationlayers 1.3.275" "vulkan-tools 0"
   "libvulkan-volk-dev 0" "libvulkan-memory-allocator-dev 0"
-  "nlohmann-json3-dev 0" "libcli11-dev 0" "zlib1g-dev 0"
+  "nlohmann-json3-dev 0" "libcli11-dev 0" "libboost-dev 1.83" "zlib1g-dev 0"
   "libprotobuf-dev 3.12" "protobuf-compiler 3.12"
   "libgtest-dev 0" "libgmock-dev 0"
 )
@@ -173,7 +173,7 @@ if ((${#missing[@]})); then
 
   # What Debian 12 itself has in a good enough version is taken from there.
   from_trixie=(g++-14 cmake glslang-dev glslang-tools spirv-tools spirv-headers libvulkan-dev libvulkan1
-    vulkan-validationlayers vulkan-tools libvulkan-volk-dev libvulkan-memory-allocator-dev)
+    vulkan-validationlayers vulkan-tools libvulkan-volk-dev libvulkan-memory-allocator-dev libboost-dev)
   plain=() trixie=()
   for name in "${missing[@]}"; do
     if [[ $name == mesa-vulkan-drivers ]] && suite_known trixie-backports; then

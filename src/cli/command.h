@@ -32,6 +32,8 @@ void add_devices(CLI::App& app, const Globals& globals, Action& action);
 void add_info(CLI::App& app, const Globals& globals, Action& action);
 void add_convert(CLI::App& app, const Globals& globals, Action& action);
 void add_generate(CLI::App& app, const Globals& globals, Action& action);
+void add_chat(CLI::App& app, const Globals& globals, Action& action);
+void add_serve(CLI::App& app, const Globals& globals, Action& action);
 void add_train(CLI::App& app, const Globals& globals, Action& action);
 void add_dump(CLI::App& app, const Globals& globals, Action& action);
 void add_check(CLI::App& app, const Globals& globals, Action& action);

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/language_options.h"
 #include "cli/model_argument.h"
 #include "cli/text.h"
 #include "io/json_writer.h"
@@ -18,19 +19,14 @@ namespace aeshna::cli {
 namespace {
 
 struct GenerateArguments {
-  ModelArgument model;
-  std::string adapter, prompt, prompts, system;
+  LanguageModelArgument model;
+  std::string prompt, prompts, system;
   bool chat = false;
   std::int64_t sequences = 0;  ///< 0: as many as there are prompts, up to 8
   GeneratorOptions generator;
   SamplingOptions sampling;
   GenerateOptions generate;
 };
-
-LanguageModel open_model(const GenerateArguments& a, const Globals& globals) {
-  LanguageModel model = LanguageModel::load(a.model.path(globals));
-  return a.adapter.empty() ? model : model.with_adapter(a.adapter);
-}
 
 std::vector<std::int32_t> prompt_ids(const LanguageModel& model, const GenerateArguments& a,
                                      const std::string& prompt) {
@@ -154,7 +150,7 @@ int generate(GenerateArguments& a, const Globals& globals) {
   check_sampling(a.sampling);  // before the model is loaded
   a.generator.device = Device(globals.request());
   const Interrupt interrupt;
-  LanguageModel model = open_model(a, globals);
+  LanguageModel model = a.model.open(a.model.path(globals));
   return a.prompts.empty() ? generate_one(a, std::move(model), globals, interrupt)
                            : generate_all(a, std::move(model), globals, interrupt);
 }
@@ -165,7 +161,7 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("generate", "Write text with a language model, greedily unless told otherwise");
   auto a = std::make_shared<GenerateArguments>();
-  a->model.add_to(*command, "MODEL", "A GGUF file, or a folder with config.json, safetensors and tokenizer.json");
+  a->model.add_to(*command);
   command->add_option("prompt", a->prompt, "The text to go on from, or with --chat what the user says")
       ->type_name("TEXT");
   command
@@ -178,46 +174,11 @@ void add_generate(CLI::App& app, const Globals& globals, Action& action) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
       ->type_name("N");
-  command
-      ->add_option("--adapter", a->adapter, "Folder of a LoRA adapter: adapter_config.json, adapter_model.safetensors")
-      ->type_name("DIR");
   command->add_flag("--chat", a->chat, "The prompt is a message, in the format that the model was trained on");
   command->add_option("--system", a->system, "With --chat: the system's message")->type_name("TEXT");
-  command->add_option("--max-tokens", a->generate.max_tokens)
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--stop", a->generate.stop, "Ends before this text; may be given several times")
-      ->type_name("TEXT");
-  command->add_option("--context", a->generator.context, "Tokens of prompt and answer together at most")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--chunk", a->generator.chunk, "Tokens of the prompt that one step reads")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--temperature", a->sampling.temperature, "0: the most likely token always")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--top-k", a->sampling.top_k, "Of the K most likely tokens; 0: all")
-      ->check(CLI::Range(0, 1 << 24))
-      ->capture_default_str()
-      ->type_name("K");
-  command->add_option("--top-p", a->sampling.top_p, "Of the most likely tokens with this probability together")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("P");
-  command->add_option("--min-p", a->sampling.min_p, "Of tokens with this share of the best one's probability")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("P");
-  command->add_option("--repetition-penalty", a->sampling.repetition_penalty, "Divides logits of recent tokens")
-      ->check(finite())
-      ->capture_default_str()
-      ->type_name("X");
-  command->add_option("--seed", a->sampling.seed)->check(unsigned_number())->capture_default_str()->type_name("N");
+  add_answer_options(*command, a->sampling, a->generate);
+  add_generator_options(*command, a->generator);
+  add_sampling_options(*command, a->sampling);
   command->callback([&action, &globals, a] { action = [&globals, a] { return generate(*a, globals); }; });
 }
 

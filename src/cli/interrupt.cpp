@@ -20,12 +20,19 @@ Interrupt::Interrupt() {
   old_term_ = std::signal(SIGTERM, on_signal);
 }
 
+void Interrupt::rearm() {
+  received = 0;
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
 Interrupt::~Interrupt() {
   std::signal(SIGINT, old_int_);
   std::signal(SIGTERM, old_term_);
 }
 
 bool Interrupt::requested() const { return received != 0; }
+bool Interrupt::by_key() const { return received == SIGINT; }
 int Interrupt::status() const { return 128 + received; }
 
 }  // namespace aeshna::cli

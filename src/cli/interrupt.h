@@ -11,6 +11,8 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
   bool requested() const;
+  void rearm();         ///< forgets the signal: the next one is the first again
+  bool by_key() const;  ///< it was SIGINT
   int status() const;  ///< exit status of a program stopped by that signal, 128 + its number
 
  private:

@@ -72,6 +72,8 @@ int run(int argc, char** argv) {
   add_info(app, globals, action);
   add_convert(app, globals, action);
   add_generate(app, globals, action);
+  add_chat(app, globals, action);
+  add_serve(app, globals, action);
   add_train(app, globals, action);
   add_dump(app, globals, action);
   add_check(app, globals, action);

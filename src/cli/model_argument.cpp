@@ -8,6 +8,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "cli/language_options.h"
 #include "cli/text.h"
 
 namespace aeshna::cli {
@@ -78,6 +79,18 @@ std::filesystem::path ModelArgument::path(const Globals& globals) const {
     std::fprintf(stderr, "downloaded %s: %s into %s\n", name.c_str(), format_bytes(last.total).c_str(),
                  path.string().c_str());
   return path;
+}
+
+void LanguageModelArgument::add_to(CLI::App& command) {
+  ModelArgument::add_to(command, "MODEL", kLanguageModel);
+  command
+      .add_option("--adapter", adapter, "Folder of a LoRA adapter: adapter_config.json, adapter_model.safetensors")
+      ->type_name("DIR");
+}
+
+LanguageModel LanguageModelArgument::open(const std::filesystem::path& path) const {
+  const LanguageModel model = LanguageModel::load(path);
+  return adapter.empty() ? model : model.with_adapter(adapter);
 }
 
 }  // namespace aeshna::cli

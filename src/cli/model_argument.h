@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "aeshna/language_model.h"
 #include "cli/command.h"
 
 namespace aeshna::cli {
@@ -20,6 +21,15 @@ struct ModelArgument {
  private:
   bool hub_ = false, offline_ = false;
   std::string url_, token_file_;
+};
+
+/// MODEL of a command that writes text, and --adapter.
+struct LanguageModelArgument : ModelArgument {
+  std::string adapter;
+
+  void add_to(CLI::App& command);
+  /// What lies at path(), with the adapter.
+  LanguageModel open(const std::filesystem::path& path) const;
 };
 
 }  // namespace aeshna::cli

@@ -15,6 +15,8 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "cli/interrupt.h"
+#include "cli/language_options.h"
+#include "cli/model_argument.h"
 #include "cli/train.h"
 #include "cli/train_report.h"
 #include "gpu/select_device.h"
@@ -32,7 +34,8 @@ constexpr std::int64_t kWindow = 512;
 constexpr std::uint64_t kHeldOutStream = ~std::uint64_t{0};  ///< epochs take the streams from 0 on
 
 struct LoraArguments {
-  std::string model, data, out_dir = "lora", loss_svg = {};
+  ModelArgument model;
+  std::string data, out_dir = "lora", loss_svg = {};
   LoraOptions lora;
   std::int64_t window = 0;  ///< 0: kWindow, or the positions that the model was trained for if they are fewer
   std::int64_t batch = 4, accumulate = 1;
@@ -208,13 +211,13 @@ class LoraTraining {
         quiet_(globals.quiet),
         out_(a.out_dir),
         device_(globals.request()),
-        model_(LanguageModel::load(a.model)) {}
+        model_(LanguageModel::load(a.model.path(globals))) {}
 
   int run() {
     const models::LlamaConfig config = with_lora(model_, a_.lora);  // refuses before anything is read
     if (a_.window == 0) a_.window = config.context > 0 ? std::min(kWindow, config.context) : kWindow;
     if (config.context > 0 && a_.window > config.context) {
-      fail(ErrorCode::InvalidArgument, "--window {}: {} was trained for {} positions", a_.window, a_.model,
+      fail(ErrorCode::InvalidArgument, "--window {}: {} was trained for {} positions", a_.window, a_.model.name,
            config.context);
     }
     const Examples examples = read_examples(a_.data, model_, a_.window);
@@ -284,7 +287,7 @@ class LoraTraining {
       const Shape& shape = model_.parameters().at(linear + ".weight").shape;
       trained += adapter.rank * (shape[0] + shape[1]);
     }
-    report("model", "{}: {} parameters, frozen", a_.model, format_count(frozen));
+    report("model", "{}: {} parameters, frozen", a_.model.name, format_count(frozen));
     report("adapter", "rank {} beside {} linears: {} parameters; adamw, {} x {} sequences of {} tokens, seed {}",
            a_.lora.rank, config.adapters.size(), format_count(trained), a_.accumulate, a_.batch, examples.longest(),
            a_.seed);
@@ -374,9 +377,7 @@ void add_train_lora(CLI::App& train, const Globals& globals, Action& action) {
   auto a = std::make_shared<LoraArguments>();
   const auto positive = CLI::Range(std::int64_t{1}, std::int64_t{1} << 31);
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1} << 14);  // the numbers of all examples fit 63 bits
-  command->add_option("model", a->model, "A GGUF file, or a folder with config.json, safetensors and tokenizer.json")
-      ->required()
-      ->type_name("MODEL");
+  a->model.add_to(*command, "MODEL", kLanguageModel);
   command
       ->add_option(
           "--data", a->data,
