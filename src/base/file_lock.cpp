@@ -30,7 +30,12 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
   if (file_ == INVALID_HANDLE_VALUE) refuse(path, static_cast<int>(::GetLastError()));
   OVERLAPPED at{};
   if (::LockFileEx(file_, LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at) != 0) return;
-  if (on_wait) on_wait();
+  try {
+    if (on_wait) on_wait();
+  } catch (...) {
+    ::CloseHandle(file_);
+    throw;
+  }
   if (::LockFileEx(file_, LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, &at) != 0) return;
   const int error = static_cast<int>(::GetLastError());
   ::CloseHandle(file_);

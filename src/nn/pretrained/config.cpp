@@ -10,20 +10,21 @@ Config::Config(const std::filesystem::path& file) : json_(read_json(file)), top_
   if (!top_.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", file.string());
 }
 
-JsonField Config::field(std::string_view key) {
+bool Config::take(std::string_view key) {
   known_.emplace_back(key);
+  return has(key);
+}
+
+JsonField Config::field(std::string_view key) {
+  take(key);
   return top_.at(key);
 }
 
 std::string Config::text(std::string_view key, std::string_view fallback) {
-  return has(key) ? field(key).text() : (known_.emplace_back(key), std::string(fallback));
+  return take(key) ? top_.at(key).text() : std::string(fallback);
 }
-bool Config::flag(std::string_view key, bool fallback) {
-  return has(key) ? field(key).flag() : (known_.emplace_back(key), fallback);
-}
-double Config::number(std::string_view key, double fallback) {
-  return has(key) ? field(key).number() : (known_.emplace_back(key), fallback);
-}
+bool Config::flag(std::string_view key, bool fallback) { return take(key) ? top_.at(key).flag() : fallback; }
+double Config::number(std::string_view key, double fallback) { return take(key) ? top_.at(key).number() : fallback; }
 
 namespace {
 std::int64_t size_of(const JsonField& field) {
@@ -34,32 +35,24 @@ std::int64_t size_of(const JsonField& field) {
 }  // namespace
 
 std::int64_t Config::size(std::string_view key, std::int64_t fallback) {
-  if (fallback > 0 && !has(key)) {
-    known_.emplace_back(key);
-    return fallback;
-  }
-  return size_of(field(key));
+  return take(key) || fallback == 0 ? size_of(top_.at(key)) : fallback;
 }
 
 std::vector<std::int64_t> Config::sizes(std::string_view key, std::vector<std::int64_t> fallback) {
-  if (!has(key)) {
-    known_.emplace_back(key);
-    return fallback;
-  }
+  if (!take(key)) return fallback;
   std::vector<std::int64_t> result;
-  for (const JsonField& item : field(key).items()) result.push_back(size_of(item));
+  for (const JsonField& item : top_.at(key).items()) result.push_back(size_of(item));
   return result;
 }
 
 std::pair<std::int64_t, std::int64_t> Config::height_and_width(std::string_view key, std::int64_t fallback) {
-  known_.emplace_back(key);
   const auto found = json_.find(std::string(key));
   if (found == json_.end() || !found->is_array()) {
     const std::int64_t extent = size(key, fallback);
     return {extent, extent};
   }
   const std::vector<std::int64_t> two = sizes(key, {});
-  if (two.size() != 2) field(key).refuse(formatted("{} sizes, not 2", two.size()));
+  if (two.size() != 2) top_.at(key).refuse(formatted("{} sizes, not 2", two.size()));
   return {two[0], two[1]};
 }
 
@@ -74,7 +67,7 @@ nn::Activation Config::activation(std::string_view key, std::string_view fallbac
 }
 
 std::size_t Config::count(std::string_view key) {
-  known_.emplace_back(key);
+  take(key);
   const auto found = json_.find(std::string(key));
   return found == json_.end() || !found->is_structured() ? 0 : found->size();
 }

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,8 @@ class Config {
  public:
   /// Error(CorruptFile, NotFound or Io) naming the file.
   explicit Config(const std::filesystem::path& file);
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
 
   const std::string& source() const { return top_.source(); }
   bool has(std::string_view key) const { return top_.has(key); }
@@ -46,6 +49,7 @@ class Config {
   void finish() const;
 
  private:
+  bool take(std::string_view key);  ///< counts as understood from now on; whether it is there
   bool is_known(std::string_view key) const;
   nlohmann::json json_;
   JsonField top_;

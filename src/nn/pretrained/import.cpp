@@ -1,12 +1,10 @@
 // A folder of Hugging Face as a graph with weights: the configuration chooses the builder, the builder's parameters say which tensors there must be.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <set>
 
 #include "aeshna/pretrained.h"
 #include "base/fail.h"
-#include "base/half.h"
 #include "ir/leaf.h"
 #include "ir/op.h"
 #include "nn/models/fold_batch_norms.h"
