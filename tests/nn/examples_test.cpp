@@ -164,7 +164,7 @@ TEST_F(ExampleFiles, LongOnesAreCutAndCounted) {
 
 TEST_F(ExampleFiles, ErrorsNameLineAndField) {
   const auto corrupt = [&](const std::string& text) { return refusal(ErrorCode::CorruptFile, text); };
-  EXPECT_HAS(corrupt("{\"text\": \"x\"}\n{\"text\""), "data.jsonl:2: the line is not JSON");
+  EXPECT_HAS(corrupt("{\"text\": \"x\"}\n{\"text\""), "data.jsonl:2: not JSON");
   EXPECT_HAS(corrupt("\n[1]\n"), "data.jsonl:2: the line is no JSON object");
   EXPECT_HAS(corrupt("{\"prompt\": \"x\"}"), "data.jsonl:1: the line needs one of 'text', 'prompt' with 'completion'");
   EXPECT_HAS(corrupt("{\"text\": \"x\", \"messages\": []}"), "needs one of");

@@ -133,7 +133,7 @@ class Fetch {
                      before.substr(0, 12)));
       return before;
     }
-    const nlohmann::json value = nlohmann::json::parse(std::string_view(answer.text), nullptr, false);
+    const nlohmann::json value = parse_json(answer.text, url);
     const JsonField top(url, value);
     const std::string commit = top.is_object() ? top.at("sha").text() : "";
     if (!is_commit(commit)) fail(ErrorCode::CorruptFile, "{}: the answer names no commit", url);

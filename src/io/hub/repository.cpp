@@ -29,12 +29,6 @@ bool is_hex(std::string_view text, std::size_t digits) {
          std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-json parse(std::string_view text, const std::string& source) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) fail(ErrorCode::CorruptFile, "{}: not JSON", source);
-  return value;
-}
-
 const RemoteFile* find(const std::vector<RemoteFile>& files, std::string_view path) {
   const auto found = std::ranges::find(files, path, &RemoteFile::path);
   return found == files.end() ? nullptr : &*found;
@@ -137,7 +131,7 @@ std::string unsafe_path(std::string_view path) {
 }
 
 void parse_tree(std::string_view text, const std::string& source, std::vector<RemoteFile>& files) {
-  const json value = parse(text, source);
+  const json value = parse_json(text, source);
   for (const JsonField& entry : JsonField(source, value).items()) {
     if (!entry.is_object()) entry.refuse("no object");
     if (entry.at("type").text() != "file") continue;
@@ -160,7 +154,7 @@ std::string print_listing(const std::vector<RemoteFile>& files) {
 }
 
 std::vector<RemoteFile> parse_listing(std::string_view text, const std::string& source) {
-  const json value = parse(text, source);
+  const json value = parse_json(text, source);
   const JsonField top(source, value);
   if (!top.is_object() || top.at("aeshna_hub_listing").count() != 1) top.refuse("of another version");
   std::vector<RemoteFile> files;
@@ -210,7 +204,7 @@ Selection select_files(const ModelName& name, const std::vector<RemoteFile>& fil
 
 std::vector<const RemoteFile*> indexed_files(std::string_view text, const std::string& source,
                                              const std::vector<RemoteFile>& files) {
-  const json value = parse(text, source);
+  const json value = parse_json(text, source);
   std::vector<const RemoteFile*> found;
   const JsonField top(source, value);
   if (!top.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", source);

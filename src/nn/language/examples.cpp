@@ -53,8 +53,7 @@ class Reader {
       text.remove_prefix(std::min(end + 1, text.size()));
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
       const std::string where = formatted("{}:{}", file_, number);
-      const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (json.is_discarded()) fail(ErrorCode::CorruptFile, "{}: the line is not JSON", where);
+      const nlohmann::json json = parse_json(line, where);
       read_line(JsonField(where, json));
     }
   }
