@@ -97,10 +97,10 @@ class FakeEngine final : public Engine {
       if (has("break") && made == 3) break;
     }
     const bool broke = has("break");
+    const bool unwanted = job.cancelled();
+    if (unwanted) ++cancelled;
     --active;
-    if (job.cancelled()) {
-      ++cancelled;
-    } else {
+    if (!unwanted) {
       job.on_end({.end = made < 26 ? Generation::End::Length : Generation::End::Token,
                   .tokens = made,
                   .error = broke  ? std::optional(Error(ErrorCode::NonFinite, "the logit of token 7 is not a number"))
