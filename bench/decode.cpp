@@ -79,8 +79,10 @@ LanguageModel random_model(const models::LlamaConfig& config, DType dtype) {
     if (type.shape.rank() == 2) type.dtype = dtype;
     ++stream;
     tensors.emplace(node.name, FoundTensor{.file_name = node.name, .type = type, .read = [type, stream] {
-                                             Literal value = random_weight(type, stream);
-                                             return is_quantized(type.dtype) ? quantize(value, type.dtype) : value;
+                                             const Literal value = random_weight(type, stream);
+                                             return is_quantized(type.dtype)
+                                                        ? quantize(value, type.dtype)
+                                                        : Literal::from_doubles(type, value.to_doubles());
                                            }});
   }
   loader.set_tensors(std::move(tensors));

@@ -42,7 +42,7 @@ class LanguageModel {
 
   /// The names and types of the parameters in the graphs that llama(ids, config()) builds.
   const std::map<std::string, TensorType, std::less<>>& parameters() const { return parameters_; }
-  /// The value of one: quantized blocks as the file has them, all else as f32 (16-bit floats are widened, which is exact). Error(NotFound).
+  /// The value of one: matrices as the file has them, in quantized blocks, 16 bits or f32; vectors as f32 (widening is exact). Error(NotFound).
   Literal weight(std::string_view parameter) const;
   /// What the file calls the tensor of one. Error(NotFound).
   const std::string& tensor_name(std::string_view parameter) const;

@@ -47,7 +47,7 @@ struct LlamaConfig {
   bool tied = true;               ///< logits = h E^T; else a weight "lm_head.weight"
 
   bool trainable = false;  ///< of parameters that are not quantized. Frozen ones are zero until they are loaded
-  /// Of weights that are not f32, by name: quantized blocks, which products and the embedding read as they are.
+  /// Of weights that are not f32, by name: quantized blocks, f16 or bf16, which products and the embedding read as they are. They are frozen.
   std::map<std::string, DType, std::less<>> dtypes = {};
 
   /// By the linear that they stand beside ("model.layers.0.self_attn.q_proj"). Their parameters, "<linear>.lora_A.weight" [rank, in]

@@ -9,7 +9,9 @@
 #include "base/quant.h"
 #include "io/safetensors.h"
 #include "ir/interpreter.h"
+#include "ir/leaf.h"
 #include "nn/language_model_support.h"
+#include "runtime/session_impl.h"
 #include "support/expect_error.h"
 #include "support/fake_hub.h"
 #include "support/graph_values.h"
@@ -104,7 +106,7 @@ TEST(LanguageModel, Llama3ScalingOfGguf) {
             2e-6);
 }
 
-TEST(LanguageModel, SixteenBitWeightsAreWidened) {
+TEST(LanguageModel, SixteenBitMatricesStayVectorsAreWidened) {
   TinyModel tiny = plain_model("qwen3");
   const TempDir dir;
   std::vector<GgufTensor> tensors;
@@ -116,10 +118,35 @@ TEST(LanguageModel, SixteenBitWeightsAreWidened) {
   }
   write_gguf(dir / "m.gguf", tensors, tiny_metadata(tiny));
   const LanguageModel model = LanguageModel::load_gguf(dir / "m.gguf");
-  for (const auto& [name, type] : model.parameters()) EXPECT_EQ(type.dtype, DType::f32) << name;
+  for (const auto& [name, type] : model.parameters()) {
+    const DType matrix = name.find("mlp") != std::string::npos ? DType::f16 : DType::bf16;
+    EXPECT_EQ(type.dtype, type.shape.rank() == 2 ? matrix : DType::f32) << name;
+  }
   EXPECT_EQ(model.weight("model.embed_tokens.weight").to_doubles(), values[0].second.to_doubles());
   EXPECT_LT(largest_difference(full_logits(model, weights_of(model), kIds), TinyReference(tiny, values).logits(kIds)),
             2e-6);
+}
+
+// A copy of the weights in f32 would be a kernel of its own: none is added, neither to a prompt nor to a token.
+TEST(LanguageModelNullDevice, SixteenBitMatricesAreReadAsTheyAre) {
+  for (const std::int64_t rows : {1, 7}) {
+    const auto steps = [&](DType dtype) {
+      models::LlamaConfig c{
+          .vocab = 97, .hidden = 64, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 16, .ffn = 96};
+      Graph names;
+      models::llama(names.input("ids", {1, rows}, DType::i32), c);
+      for (const Node& node : names.nodes())
+        if (is_parameter(node) && node.results[0].shape.rank() == 2) c.dtypes[node.name] = dtype;
+      Graph graph;
+      const Value ids = graph.input("ids", {1, rows}, DType::i32);
+      const models::LlamaDecode decode{.position = graph.input("position", {1}, DType::i32), .capacity = 32};
+      graph.output("logits", models::llama_decode(ids, decode, c));
+      Weights weights(Device{DeviceRequest{.selector = "null"}});
+      return compile(graph, weights).impl().plan.steps.size();
+    };
+    EXPECT_EQ(steps(DType::f16), steps(DType::f32)) << rows;
+    EXPECT_EQ(steps(DType::bf16), steps(DType::f32)) << rows;
+  }
 }
 
 // ---- refusals

@@ -60,9 +60,10 @@ void ModelLoader::check_refused() const {
 void ModelLoader::set_tensors(std::map<std::string, FoundTensor, std::less<>> tensors) {
   for (const auto& [parameter, tensor] : tensors) {
     const DType dtype = tensor.type.dtype;
-    if (is_quantized(dtype)) {
+    const bool narrow = dtype == DType::f16 || dtype == DType::bf16;
+    if (is_quantized(dtype) || (narrow && tensor.type.shape.rank() > 1)) {
       config().dtypes[parameter] = dtype;
-    } else if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::bf16) {
+    } else if (dtype != DType::f32 && !narrow) {
       refuse(formatted("{} as the dtype of '{}'", dtype_name(dtype), tensor.file_name));
     }
   }

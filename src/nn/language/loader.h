@@ -14,7 +14,7 @@ struct FoundTensor {
   double added = 0;  ///< to each element (Gemma's norms)
 };
 
-/// A tensor as its parameter wants it: as it is, or as f32 from a 16-bit float.
+/// A tensor as its parameter wants it: as it is, or as f32 from 16-bit floats.
 Literal as_parameter(const FoundTensor& tensor, const TensorType& type);
 
 class ModelLoader {

@@ -44,13 +44,13 @@ class Llama : public Model {
     const double deviation =
         1 / std::sqrt(static_cast<double>(c_.hidden));  // the table may be the last layer's weight too
     const Value table = weight("model.embed_tokens.weight", {c_.vocab, c_.hidden}, Init::normal(0, deviation));
-    Value x = embedding(at(table), at(ids_));
+    Value x = widened(embedding(at(table), at(ids_)));
     if (c_.scaled_embedding) x = mul(at(x), at(std::sqrt(static_cast<double>(c_.hidden))));
     for (std::int64_t i = 0; i < c_.layers; ++i) x = layer(x, i);
     if (decode_ != nullptr && decode_->row)
       x = gather_elements(at(x), at(reshape(at(*decode_->row), {ids_.shape()[0], 1, 1}, loc())), 1);
     x = norm(x, "model.norm");
-    const Value y = linear(at(x), at(c_.tied ? table : weight("lm_head.weight", {c_.vocab, c_.hidden}, {})));
+    const Value y = linear(at(x), at(widened(c_.tied ? table : weight("lm_head.weight", {c_.vocab, c_.hidden}, {}))));
     for (const auto& [name, adapter] : c_.adapters)
       require(adapted_.contains(name), "has an adapter for '{}', which is no linear of its layers", name);
     return softcapped(y, c_.logits_softcap);
@@ -83,12 +83,16 @@ class Llama : public Model {
   Value weight(const std::string& name, Shape shape, std::optional<Init> init) const {
     const auto found = c_.dtypes.find(name);
     const DType dtype = found == c_.dtypes.end() ? DType::f32 : found->second;
-    require(dtype == DType::f32 || is_quantized(dtype), "needs '{}' as f32 or quantized, not {}", name,
-            dtype_name(dtype));
-    const bool trainable = c_.trainable && !is_quantized(dtype);
+    require(dtype == DType::f32 || is_16_bit(dtype) || is_quantized(dtype), "needs '{}' as floats or quantized, not {}",
+            name, dtype_name(dtype));
+    const bool trainable = c_.trainable && dtype == DType::f32;
     return graph().parameter(name, shape,
                              {.init = trainable ? init : Init::zeros(), .dtype = dtype, .trainable = trainable}, loc());
   }
+
+  static bool is_16_bit(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+  /// Of a weight in 16 bits the f32 values, which its reader computes as it loads them.
+  Value widened(Value w) const { return is_16_bit(w.dtype()) ? cast(at(w), DType::f32) : w; }
 
   Value norm(Value x, const std::string& name) const {
     return nn::rms_norm(x, name, {.eps = c_.eps, .trainable = c_.trainable}, loc());
@@ -99,7 +103,7 @@ class Llama : public Model {
     const Value w = weight(name + ".weight", {out, x.shape()[x.shape().rank() - 1]}, {});
     std::optional<Value> b;
     if (bias) b = graph().parameter(name + ".bias", {out}, {.init = Init::zeros(), .trainable = c_.trainable}, loc());
-    const Value y = linear(at(x), at(w), b);
+    const Value y = linear(at(x), at(widened(w)), b);
     const auto adapter = c_.adapters.find(name);
     if (adapter == c_.adapters.end()) return y;
     adapted_.insert(adapter->first);
