@@ -32,7 +32,7 @@ Value column(Value x) { return reshape(x, {x.shape()[0], 1}); }
 Decoder::Decoder(LanguageModel model, const GeneratorOptions& options)
     : model_(std::move(model)),
       options_(checked(options)),
-      weights_(options_.device.value_or(Device{})),
+      weights_(options_.device ? *options_.device : Device{}),
       read_(compile_read()),
       greedy_{compile_decode(false), {}, {}, {}, {}} {
   load_weights(model_, weights_);

@@ -714,6 +714,15 @@ TEST(Cli, ArgumentsOfGenerateThatDoNotGoTogether) {
   wrong({"x", "--top-p", "0"}, "sampling: top_p is 0");
 }
 
+TEST(Cli, GeneratesOnTheDeviceThatIsNamedAlone) {
+  const test::TempDir dir;
+  test::write_tiny_gguf(dir / "m.gguf", small_model());
+  const Result result = run({"-c", "AESHNA_DEVICE=nonesuch " AESHNA_CLI
+                                   " generate m.gguf Hello --max-tokens 2 --context 32 --chunk 8 --device null"},
+                            dir.path(), "", "/bin/sh");
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST(CliDevice, TrainingErrorsNameTheThing) {
   const test::TempDir dir;
   const std::string data = std::string(AESHNA_SOURCE_DIR) + "/data/optdigits.csv.gz";
