@@ -29,6 +29,7 @@ struct WorkloadArguments {
 
 void add_workload(CLI::App& command, WorkloadArguments& a) {
   command.add_option("workload", a.name, "smollm2, smolvla, unet, resnet50 or whisper")
+      ->check(CLI::IsMember({"smollm2", "smolvla", "unet", "resnet50", "whisper"}))
       ->required()
       ->type_name("WORKLOAD");
   command.add_flag("--small", a.small, "Its small configuration, for tests");

@@ -202,7 +202,7 @@ class Chat {
 };
 
 int chat(ChatArguments& a, const Globals& globals) {
-  check_sampling(a.sampling);  // refuses before the model is loaded
+  check_options(a.sampling);  // refuses before the model is loaded
   LanguageModel model = a.model.open(a.model.path(globals));
   Conversation conversation(model, a.generator.context, a.generate.max_tokens);
   if (!a.system.empty()) conversation.set_system(a.system);

@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "aeshna/device.h"
+#include "base/format.h"
 
 namespace aeshna::cli {
 
@@ -22,6 +24,12 @@ using Action = std::function<int()>;
 inline constexpr int kFailed = 1;         ///< an Error, or a check that failed
 inline constexpr int kUsage = 2;          ///< wrong arguments
 inline constexpr int kInterrupted = 130;  ///< 128 + SIGINT, as shells expect
+
+/// For arguments that do not go together, or that only an action understands: the message, where the help is, and status kUsage.
+template <class... Args>
+[[noreturn]] void wrong_arguments(std::format_string<Args...> format, Args&&... args) {
+  throw CLI::ValidationError(formatted(format, std::forward<Args>(args)...));
+}
 
 /// Checks of options that CLI11's ranges let pass: not a number; a sign, or more digits than 64 bits hold.
 CLI::Validator finite();

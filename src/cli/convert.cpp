@@ -64,6 +64,7 @@ void add_convert(CLI::App& app, const Globals& globals, Action& action) {
   command
       ->add_option("--type", a->type,
                    "What matrices become: f32, f16, bf16, q8_0, q6_K, q5_0, q4_K, q4_1 or q4_0 (default: as they are)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0", "q6_K", "q5_0", "q4_K", "q4_1", "q4_0"}))
       ->type_name("DTYPE");
   command
       ->add_option("--adapter", a->adapter,

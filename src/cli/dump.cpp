@@ -60,7 +60,10 @@ void add_dump(CLI::App& app, const Globals& globals, Action& action) {
   CLI::App* command =
       app.add_subcommand("dump", "Print the graph, the kernels or the plan after a stage of the compiler");
   auto arguments = std::make_shared<DumpArguments>();
+  std::vector<std::string> names = {"list"};
+  for (const Stage& stage : stages()) names.emplace_back(stage.name);
   command->add_option("--stage", arguments->stage, "Stage, or 'list' for their names")
+      ->check(CLI::IsMember(names))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--graph", arguments->graph, "Text graph (default: the model of 'aeshna train digits')")

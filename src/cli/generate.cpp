@@ -144,10 +144,10 @@ int generate_all(GenerateArguments& a, LanguageModel model, const Globals& globa
 }
 
 int generate(GenerateArguments& a, const Globals& globals) {
-  if (a.prompt.empty() == a.prompts.empty()) fail(ErrorCode::InvalidArgument, "give either a text or --prompts FILE");
-  if (!a.chat && !a.system.empty())
-    fail(ErrorCode::InvalidArgument, "--system is part of a conversation: give --chat too");
-  check_sampling(a.sampling);  // before the model is loaded
+  if (a.prompt.empty() == a.prompts.empty()) wrong_arguments("give either a text or --prompts FILE");
+  if (!a.chat && !a.system.empty()) wrong_arguments("--system is part of a conversation: give --chat too");
+  if (a.prompts.empty() && a.sequences != 0) wrong_arguments("--sequences is for several prompts: give --prompts too");
+  check_options(a.sampling);  // before the model is loaded
   a.generator.device = Device(globals.request());
   const Interrupt interrupt;
   LanguageModel model = a.model.open(a.model.path(globals));

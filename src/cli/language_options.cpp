@@ -38,13 +38,24 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       ->type_name("X");
 }
 
+void check_options(const SamplingOptions& options) {
+  try {
+    check_sampling(options);
+  } catch (const Error& error) {
+    wrong_arguments("{}", error.message());
+  }
+}
+
 void add_answer_options(CLI::App& command, SamplingOptions& sampling, GenerateOptions& options) {
-  command.add_option("--max-tokens", options.max_tokens)
+  command.add_option("--max-tokens", options.max_tokens, "Of an answer at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
       ->type_name("N");
   command.add_option("--stop", options.stop, "Ends before this text; may be given several times")->type_name("TEXT");
-  command.add_option("--seed", sampling.seed)->check(unsigned_number())->capture_default_str()->type_name("N");
+  command.add_option("--seed", sampling.seed, "Of the choice of tokens, where --temperature is not 0")
+      ->check(unsigned_number())
+      ->capture_default_str()
+      ->type_name("N");
 }
 
 }  // namespace aeshna::cli

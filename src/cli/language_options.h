@@ -16,4 +16,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options);    ///< 
 void add_answer_options(CLI::App& command, SamplingOptions& sampling,
                         GenerateOptions& options);  ///< --max-tokens, --stop, --seed
 
+/// Wrong arguments if one of them is out of its range.
+void check_options(const SamplingOptions& options);
+
 }  // namespace aeshna::cli

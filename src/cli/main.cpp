@@ -82,14 +82,15 @@ int run(int argc, char** argv) {
   add_ops(app, globals, action);
   add_bench(app, globals, action);
 
+  int status = 0;
   try {
     app.parse(argc, argv);
+    status = action();
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }
-  const int status = action();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::fputs("aeshna: standard output could not be written\n", stderr);
     return kFailed;

@@ -55,7 +55,7 @@ std::filesystem::path ModelArgument::path(const Globals& globals) const {
     for (const auto& [given, option] :
          {std::pair(offline_, "--offline"), std::pair(!token_file_.empty(), "--token-file"),
           std::pair(!url_.empty(), "--hub-url")})
-      if (given) fail(ErrorCode::InvalidArgument, "{} is for models of the hub: give --hub too", option);
+      if (given) wrong_arguments("{} is for models of the hub: give --hub too", option);
     return name;
   }
   HubOptions options{.url = url_, .offline = offline_};

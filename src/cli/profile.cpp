@@ -47,9 +47,9 @@ void set_any_inputs(Session& session) {
 /// The workload's graph, or that of a file (then null).
 const Workload* build_graph(const ProfileArguments& arguments, Graph& graph) {
   if (arguments.workload.empty() == arguments.graph.empty())
-    fail(ErrorCode::InvalidArgument, "profile takes a workload or --graph FILE");
+    wrong_arguments("profile takes a workload or --graph FILE");
   if (!arguments.graph.empty() && !arguments.data.empty())
-    fail(ErrorCode::InvalidArgument, "--data are a workload's; a graph's weights and inputs are made up");
+    wrong_arguments("--data are a workload's; a graph's weights and inputs are made up");
   if (!arguments.graph.empty()) {
     read_graph(arguments.graph, graph);
     return nullptr;
@@ -107,6 +107,7 @@ void add_profile(CLI::App& app, const Globals& globals, Action& action) {
       app.add_subcommand("profile", "Time each dispatch of a workload's step, and what it could take at best");
   auto arguments = std::make_shared<ProfileArguments>();
   command->add_option("workload", arguments->workload, "smollm2, smolvla, unet, resnet50 or whisper")
+      ->check(CLI::IsMember({"smollm2", "smolvla", "unet", "resnet50", "whisper"}))
       ->type_name("WORKLOAD");
   command
       ->add_option("--graph", arguments->graph, "Text graph instead of a workload; --phase train needs a scalar output")

@@ -22,8 +22,7 @@ namespace {
 
 std::pair<std::string, std::string> name_and_value(const std::string& text, const char* option) {
   const std::size_t at = text.find('=');
-  if (at == std::string::npos || at == 0)
-    fail(ErrorCode::InvalidArgument, "{} '{}': NAME=VALUE is expected", option, text);
+  if (at == std::string::npos || at == 0) wrong_arguments("{} '{}': NAME=VALUE is expected", option, text);
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -51,8 +50,7 @@ Shape parse_shape(const std::string& option) {
   if (text.empty()) return {};
   for (const std::string& part : split(text)) {
     std::int64_t d = 0;
-    if (!parse_number(part, d) || d < 0)
-      fail(ErrorCode::InvalidArgument, "--shape '{}': '{}' is no size", option, part);
+    if (!parse_number(part, d) || d < 0) wrong_arguments("--shape '{}': '{}' is no size", option, part);
     dims.push_back(d);
   }
   return Shape(std::span<const std::int64_t>(dims));
@@ -71,7 +69,7 @@ Literal parse_value(const std::string& option) {
     if (part == "true" || part == "false") {
       v = part == "true" ? 1 : 0;
     } else if (!parse_number(part, v)) {
-      fail(ErrorCode::InvalidArgument, "--bind '{}': '{}' is no number", option, part);
+      wrong_arguments("--bind '{}': '{}' is no number", option, part);
     }
     whole = whole && v == std::trunc(v) && std::abs(v) < 9e15;
     values.push_back(v);
@@ -155,6 +153,11 @@ int run(const RunOptions& options, const Globals& globals) {
   ImportOptions import = options.parsed();
   for (const auto& [name, value] : values) import.shapes.try_emplace(name, value.type().shape);
   const std::filesystem::path path = options.model.path(globals);
+  if (path.extension() == ".gguf" || path.extension() == ".safetensors")
+    fail(ErrorCode::Unsupported,
+         "{}: models of ONNX and NNEF, and vision and speech models in folders of Hugging Face can be run (language "
+         "models are for aeshna generate)",
+         path.string());
   const ImportedModel model = is_hugging_face(path) ? import_hugging_face(path, import)
                               : is_nnef(path)       ? import_nnef(path, import)
                                                     : import_onnx(path, import);

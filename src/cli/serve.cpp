@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "base/byte_reader.h"
-#include "base/fail.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
@@ -34,7 +33,7 @@ std::string key_of(const std::string& option) {
     key.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     key.erase(key.find_last_not_of(" \t\r\n") + 1);
   }
-  if (key.empty()) fail(ErrorCode::InvalidArgument, "--api-key {}: the key is empty", option);
+  if (key.empty()) wrong_arguments("--api-key {}: the key is empty", option);
   return key;
 }
 
@@ -49,10 +48,10 @@ std::string model_id(const std::string& name, const std::filesystem::path& path)
 int serve(ServeArguments& a, const Globals& globals) {
   if (a.key) a.server.api_key = key_of(*a.key);
   if (!serve::is_loopback(a.server.host) && a.server.api_key.empty() && !a.without_key)
-    fail(ErrorCode::InvalidArgument,
-         "{} can be reached by other machines: give --api-key, or --without-key if everyone may use the model",
-         a.server.host);
-  check_sampling(a.server.sampling);  // refuses before the model is loaded
+    wrong_arguments(
+        "{} can be reached by other machines: give --api-key, or --without-key if everyone may use the model",
+        a.server.host);
+  check_options(a.server.sampling);  // refuses before the model is loaded
   const std::filesystem::path path = a.model.path(globals);
   LanguageModel model = a.model.open(path);
   if (a.engine.id.empty()) a.engine.id = model_id(a.model.name, path);

@@ -233,9 +233,9 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
   const std::string first(1, static_cast<char>(text.bytes.front()));
   const std::string& prompt = a.prompt.empty() ? first : a.prompt;
   const std::vector<std::int32_t> prompt_ids = vocabulary.encode(std::as_bytes(std::span(prompt)), "--prompt");
-  if (a.width % a.heads != 0) fail(ErrorCode::InvalidArgument, "--heads {} do not divide --width {}", a.heads, a.width);
+  if (a.width % a.heads != 0) wrong_arguments("--heads {} do not divide --width {}", a.heads, a.width);
   if (a.width / a.heads % 2 != 0) {
-    fail(ErrorCode::InvalidArgument, "--width {} / --heads {} is odd: a position rotates pairs", a.width, a.heads);
+    wrong_arguments("--width {} / --heads {} is odd: a position rotates pairs", a.width, a.heads);
   }
   const models::LlamaConfig config = char_config(vocabulary.size(), a.window, a.width, a.layers, a.heads);
   std::error_code error;

@@ -199,8 +199,8 @@ void check_identity(const fs::path& checkpoint, const Json& now) {
     changed += (changed.empty() ? "" : ", ") + item.key();
   }
   if (!changed.empty())
-    fail(ErrorCode::InvalidArgument, "{} is of a run that cannot go on from there: other are {}", checkpoint.string(),
-         changed);
+    fail(ErrorCode::InvalidArgument, "{} is of another run, from which this one cannot go on: these differ: {}",
+         checkpoint.string(), changed);
 }
 
 /// The run.

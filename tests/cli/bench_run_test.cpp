@@ -219,7 +219,7 @@ TEST_F(BenchSession, WrongArguments) {
   EXPECT_EQ(run({"run", "unet"}).status, 2);
   EXPECT_EQ(run({"data", "unet", "--out", "x", "--seed", "-1"}).status, 2);
   const test::ProgramResult unknown = run({"run", "gpt", "--json", "x"});
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, 2);
   EXPECT_HAS(unknown.err, "gpt");
   EXPECT_HAS(unknown.err, "smollm2");
   const test::ProgramResult nowhere = run({"run", "unet", "--small", "--json", "none/x.json"});

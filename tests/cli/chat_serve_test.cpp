@@ -89,7 +89,7 @@ TEST(CliChatDevice, Errors) {
   const ProgramResult unknown = chat(dir, "/help\nHello\n", "--context 64");
   EXPECT_EQ(unknown.status, 1);
   EXPECT_HAS(unknown.err, "there is no command '/help' (/system TEXT");
-  EXPECT_EQ(chat(dir, "", "--top-p 0").err, "aeshna: sampling: top_p is 0\n");
+  EXPECT_EQ(chat(dir, "", "--top-p 0").err, "aeshna: sampling: top_p is 0\nsee aeshna chat --help\n");
   EXPECT_HAS(run({"chat", "none.gguf"}, dir).err, "none.gguf");
   EXPECT_EQ(run({"chat"}, dir).status, 2);
 }
@@ -194,7 +194,9 @@ TEST(CliServeDevice, Errors) {
   AESHNA_NEED_DEVICE();
   const TempDir dir;
   write_model(dir);
-  EXPECT_HAS(run({"serve", "m.gguf", "--host", "0.0.0.0"}, dir).err, "give --api-key, or --without-key");
+  const ProgramResult open = run({"serve", "m.gguf", "--host", "0.0.0.0"}, dir);
+  EXPECT_EQ(open.status, 2);
+  EXPECT_HAS(open.err, "give --api-key, or --without-key");
   EXPECT_HAS(run({"serve", "m.gguf", "--host", "somewhere"}, dir).err, "'somewhere' is no IP address");
   EXPECT_HAS(run({"serve", "m.gguf", "--api-key", ""}, dir).err, "the key is empty");
   EXPECT_HAS(run({"serve", "m.gguf", "--api-key", "@no-such-file"}, dir).err, "no-such-file");

@@ -85,24 +85,25 @@ TEST(Cli, InfoDescribesAnNnefModel) {
   EXPECT_EQ(run_it.status, 1);
   EXPECT_HAS(run_it.err, "graph.nnef:6:6: max_roi_pool: no op for regions of interest");
   const test::TempDir empty;
-  EXPECT_HAS(run({"info", empty.path().string()}).err, "graph.nnef");
+  EXPECT_HAS(run({"info", empty.path().string()}).err, "is a folder without graph.nnef (NNEF); models of Hugging Face");
 }
 
 TEST(Cli, RunRefusesByName) {
   const test::TempDir dir;
   const std::string file = write_model(dir).string();
-  const auto refused = [&](std::vector<std::string> more, const std::string& part) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& part, int status = 1) {
     std::vector<std::string> arguments = {"run", file};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Result r = run(arguments);
-    EXPECT_EQ(r.status, 1);
+    EXPECT_EQ(r.status, status);
     EXPECT_HAS(r.err, part);
   };
   refused({}, "'x' is float[n, 2]");
   refused({"--shape", "x=3,2"}, "no values (--input NAME=FILE.npy) are given for these inputs:\n  x f32[3, 2]");
   refused({"--shape", "x=3,5"}, "the shape given [3, 5]");
-  refused({"--shape", "x"}, "--shape 'x': NAME=VALUE is expected");
-  refused({"--shape", "x=3,b"}, "'b' is no size");
+  refused({"--shape", "x"}, "--shape 'x': NAME=VALUE is expected\nsee aeshna run --help\n", 2);
+  refused({"--shape", "x=3,b"}, "'b' is no size", 2);
+  refused({"--bind", "q=b"}, "'b' is no number", 2);
   refused({"--bind", "q=1", "--shape", "x=1,2"}, "a value is given for 'q', which is no input");
   refused({"--input", "x=" + (dir / "absent.npy").string()}, "absent.npy");
   write_npy(dir / "ints.npy", Literal::from_doubles({DType::i32, {1, 2}}, std::vector<double>{1, 2}));
@@ -112,6 +113,7 @@ TEST(Cli, RunRefusesByName) {
   const fs::path odd = dir.write(
       "odd.onnx",
       model({{node("NonMaxSuppression", {"x"}, {"y"}, {}, "nms")}, {value("x", 1, {2})}, {value("y", 1, {2})}}));
+  EXPECT_HAS(run({"run", "m.gguf"}).err, "language models are for aeshna generate");
   const Result r = run({"run", odd.string()});
   EXPECT_EQ(r.status, 1);
   EXPECT_HAS(r.err, "NonMaxSuppression 'nms': this op is not supported");
@@ -247,7 +249,7 @@ TEST(Cli, DumpOfAGraphFile) {
   EXPECT_GT(unfused.out.size(), plan.out.size());
 
   const Result unknown = run({"dump", "--stage", "nonsense", "--device", "null"});
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, 2);
   EXPECT_HAS(unknown.err, "nonsense");
 }
 
@@ -256,13 +258,13 @@ TEST(Cli, ProfileNeedsTimestampsAndSomethingToProfile) {
   EXPECT_EQ(null.status, 1);
   EXPECT_HAS(null.err, "device null has no timestamps");
   const Result nothing = run({"profile", "--device", "null"});
-  EXPECT_EQ(nothing.status, 1);
+  EXPECT_EQ(nothing.status, 2);
   EXPECT_HAS(nothing.err, "a workload or --graph FILE");
   const Result mixed = run({"profile", "--graph", "x.txt", "--data", "x.safetensors", "--device", "null"});
-  EXPECT_EQ(mixed.status, 1);
+  EXPECT_EQ(mixed.status, 2);
   EXPECT_HAS(mixed.err, "--data are a workload's");
   const Result unknown = run({"profile", "smollm3", "--device", "null"});
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, 2);
   EXPECT_HAS(unknown.err, "smollm2");
   EXPECT_EQ(run({"profile", "smollm2", "--phase", "half"}).status, 2);
   EXPECT_EQ(run({"profile", "smollm2", "--contract", "loose"}).status, 2);
@@ -572,9 +574,9 @@ TEST(CliDevice, TrainCharsErrorsNameTheThing) {
   dir.write("short", "abcdefgh");
   dir.write("empty", "");
   dir.write("long", std::string(600, 'a'));
-  const auto error = [&](const std::vector<std::string>& arguments, const char* part) {
+  const auto error = [&](const std::vector<std::string>& arguments, const char* part, int status = 1) {
     const Result result = run(arguments, dir.path());
-    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.status, status);
     EXPECT_EQ(result.err.find("aeshna: "), 0u) << result.err;
     EXPECT_HAS(result.err, part);
     EXPECT_EQ(result.out, "");
@@ -582,8 +584,8 @@ TEST(CliDevice, TrainCharsErrorsNameTheThing) {
   error({"train", "chars", "--text", "none.txt"}, "none.txt");
   error({"train", "chars", "--text", "short"}, "short: 8 bytes are too short: a window of 128");
   error({"train", "chars", "--text", "empty"}, "empty: 0 bytes are too short");
-  error({"train", "chars", "--text", "long", "--heads", "5"}, "--heads 5");
-  error({"train", "chars", "--text", "long", "--width", "12", "--heads", "4"}, "--width 12 / --heads 4 is odd");
+  error({"train", "chars", "--text", "long", "--heads", "5"}, "--heads 5", 2);
+  error({"train", "chars", "--text", "long", "--width", "12", "--heads", "4"}, "--width 12 / --heads 4 is odd", 2);
   error({"train", "chars", "--text", "long", "--prompt", "b"}, "--prompt holds the byte 'b'");
   EXPECT_EQ(run({"train", "chars", "--temperature", "-1"}).status, 2);
   EXPECT_HAS(run({"nosuch"}).err, "there is no command 'nosuch'");
@@ -658,7 +660,7 @@ TEST(Cli, GgufFilesAreShownAndConverted) {
   EXPECT_HAS(convert.out, "wrote q.gguf: 21 tensors, 16 of them converted, ");
   EXPECT_EQ(run({"convert", "-q", "q.gguf", "s.safetensors"}, dir.path()).out.find("wrote s.safetensors"), 0u);
   const Result unknown = run({"convert", "m.gguf", "x.gguf", "--type", "q9"}, dir.path());
-  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.status, 2);
   EXPECT_HAS(unknown.err, "q9");
 }
 
@@ -678,9 +680,7 @@ TEST(CliDevice, GeneratesText) {
   const Result chat = run(more, dir.path());
   EXPECT_EQ(chat.status, 0) << chat.err;
   EXPECT_EQ(run(more, dir.path()).out, chat.out);
-  EXPECT_EQ(run({"generate", "m.gguf", "x", "--top-p", "0"}, dir.path()).err, "aeshna: sampling: top_p is 0\n");
   EXPECT_HAS(run({"generate", "none.gguf", "x"}, dir.path()).err, "none.gguf");
-  EXPECT_HAS(run({"generate", "m.gguf", "x", "--system", "y"}, dir.path()).err, "give --chat too");
 
   std::ofstream(dir / "prompts.txt") << "Hello\r\n\nGood \"day\"\nHello\n";
   auto batch = command;
@@ -697,8 +697,30 @@ TEST(CliDevice, GeneratesText) {
   EXPECT_EQ(got[1].find(R"({"prompt": "Good \"day\"", "text": ")"), 0u) << got[1];
   EXPECT_HAS(got[1], R"("tokens": 8, "end": "--max-tokens"})");
   EXPECT_EQ(got[0], got[2]) << "whatever runs beside it";
-  EXPECT_HAS(run({"generate", "m.gguf"}, dir.path()).err, "give either a text or --prompts FILE");
   EXPECT_HAS(run({"generate", "m.gguf", "--prompts", "none.txt"}, dir.path()).err, "none.txt cannot be opened");
+}
+
+TEST(Cli, ArgumentsOfGenerateThatDoNotGoTogether) {
+  const auto wrong = [](std::vector<std::string> more, const std::string& message) {
+    more.insert(more.begin(), {"generate", "m.gguf"});
+    const Result result = run(more);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.err, "aeshna: " + message + "\nsee aeshna generate --help\n");
+  };
+  wrong({}, "give either a text or --prompts FILE");
+  wrong({"x", "--prompts", "y"}, "give either a text or --prompts FILE");
+  wrong({"x", "--system", "y"}, "--system is part of a conversation: give --chat too");
+  wrong({"x", "--sequences", "2"}, "--sequences is for several prompts: give --prompts too");
+  wrong({"x", "--top-p", "0"}, "sampling: top_p is 0");
+}
+
+TEST(Cli, GeneratesOnTheDeviceThatIsNamedAlone) {
+  const test::TempDir dir;
+  test::write_tiny_gguf(dir / "m.gguf", small_model());
+  const Result result = run({"-c", "AESHNA_DEVICE=nonesuch " AESHNA_CLI
+                                   " generate m.gguf Hello --max-tokens 2 --context 32 --chunk 8 --device null"},
+                            dir.path(), "", "/bin/sh");
+  EXPECT_EQ(result.status, 0) << result.err;
 }
 
 TEST(CliDevice, TrainingErrorsNameTheThing) {

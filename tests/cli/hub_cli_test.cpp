@@ -96,14 +96,14 @@ TEST(CliHub, TokenFiles) {
 TEST(CliHub, Messages) {
   AESHNA_NEED_LIBCURL();
   HubProgram p;
-  const auto error = [&](std::vector<std::string> arguments) {
+  const auto error = [&](std::vector<std::string> arguments, int status = 1) {
     const ProgramResult result = p.run(std::move(arguments));
-    EXPECT_EQ(result.status, 1) << result.out;
+    EXPECT_EQ(result.status, status) << result.out;
     return result.err;
   };
   EXPECT_HAS(error({"info", "--hub", "tiny"}), "'tiny' is no model of the hub");
-  EXPECT_HAS(error({"info", "x.gguf", "--offline"}), "--offline is for models of the hub: give --hub too");
-  EXPECT_HAS(error({"info", "x.gguf", "--token-file", "t"}), "--token-file is for models of the hub");
+  EXPECT_HAS(error({"info", "x.gguf", "--offline"}, 2), "--offline is for models of the hub: give --hub too");
+  EXPECT_HAS(error({"info", "x.gguf", "--token-file", "t"}, 2), "--token-file is for models of the hub");
   EXPECT_HAS(error({"info", "--hub", "me/tiny", "--hub-url", "gopher://x"}), "is no URL of a hub");
   EXPECT_HAS(error({"info", "--hub", "me/tiny"}),
              "neither config.json with model.safetensors nor a GGUF file; it has nothing");

@@ -127,8 +127,9 @@ TEST(CliLoraDevice, GoesOnExactly) {
   dir.write("numbers.jsonl", lines + lines);
   const Result other = run(base + Arguments{"--out", "parts", "--steps", "9", "--resume", "--rank", "4"}, dir);
   EXPECT_EQ(other.status, 1);
-  EXPECT_HAS(other.err,
-             "parts/checkpoint.safetensors is of a run that cannot go on from there: other are --rank, data");
+  EXPECT_HAS(
+      other.err,
+      "parts/checkpoint.safetensors is of another run, from which this one cannot go on: these differ: --rank, data");
 }
 
 TEST(CliLoraDevice, StopsWithACheckpoint) {

@@ -377,6 +377,9 @@ ModelFiles find_model(const std::filesystem::path& path) {
   std::error_code error;
   ModelFiles files{.folder = path, .graph = path / "graph.nnef"};
   if (!std::filesystem::is_directory(path, error)) files = {.folder = path.parent_path(), .graph = path};
+  else if (!std::filesystem::exists(files.graph, error))
+    fail(ErrorCode::NotFound, "{} is a folder without graph.nnef (NNEF); models of Hugging Face have a config.json",
+         path.string());
   if (starts_as_gzip(files.graph) || path.extension() == ".tar") {
     fail(ErrorCode::Unsupported, "{} is an archive; unpack it (tar -xf {}) and give the folder", path.string(),
          path.filename().string());

@@ -111,7 +111,8 @@ LanguageModel ModelLoader::finish(TokenizerSpec tokenizer) {
 // ---- LanguageModel
 
 ChatTemplate LanguageModel::chat_template() const {
-  if (chat_template_.empty()) fail(ErrorCode::NotFound, "{} has no chat template", name_);
+  if (chat_template_.empty())
+    fail(ErrorCode::NotFound, "{} has no chat template: it goes on from a text, but takes no messages", name_);
   try {
     return ChatTemplate::recognise(chat_template_);
   } catch (Error& e) {
