@@ -234,10 +234,10 @@ TEST(LanguageModel, HuggingFaceRefusals) {
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 0; }), "\"hidden_size\" of config.json is 0");
   EXPECT_HAS(corrupt([](json& c, json&) { c["num_hidden_layers"] = 1 << 20; }), "1048576 layers");
   EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = "../other.safetensors"; }),
-             "'../other.safetensors', which is not in the folder");
-  EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = ".."; }), "which is not in the folder");
+             "'weight_map.x' is '../other.safetensors', no file of the folder");
+  EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = ".."; }), "'..', no file of the folder");
   EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = "model-00001-of-00002.safetensors"; }),
-             "which does not have it");
+             "'x' is not in model-00001-of-00002.safetensors");
   EXPECT_HAS(refused(ErrorCode::NotFound, [](json&, json& i) { i["weight_map"]["x"] = "absent.safetensors"; }),
              "absent.safetensors");
 }

@@ -522,6 +522,7 @@ TEST(Pretrained, FilesOfAnIndex) {
            {R"({"norm.bias":"../a.safetensors"})", "no file of the folder"},
            {R"({"norm.bias":"/etc/passwd"})", "no file of the folder"},
            {R"({"norm.bias":""})", "no file of the folder"},
+           {R"({"norm.bias":"."})", "no file of the folder"},
            {R"({"norm.bias":7})", "weight_map.norm.bias"},
            {R"({"other":"a.safetensors"})", "'other' is not in a.safetensors"},
            {R"({"norm.bias":"a.safetensors","b":"b.safetensors"})", "'b' is not in b.safetensors"},

@@ -8,7 +8,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "io/json_field.h"
-#include "io/safetensors.h"
+#include "io/safetensors_folder.h"
 #include "nn/language/loader.h"
 #include "nn/tokenizer/load.h"
 
@@ -229,49 +229,22 @@ class FolderLoader {
   // ---- tensors
 
   void files() {
-    const fs::path index = folder_ / "model.safetensors.index.json";
-    std::vector<std::string> names;
-    if (fs::exists(index)) {
-      const Json listed = read_object(index);
-      for (const auto& item : listed.at("weight_map").items()) {
-        const auto name = item.value().get<std::string>();
-        if (name.empty() || fs::path(name).filename() != name || name == "..")
-          out_.corrupt("the index names the file '{}', which is not in the folder", name);
-        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-        indexed_.emplace(item.key(), name);
-      }
-    } else {
-      names.push_back("model.safetensors");
-    }
-    for (const std::string& name : names) files_.emplace(name, std::make_shared<const SafetensorsFile>(folder_ / name));
-    for (const auto& [tensor, name] : indexed_)
-      if (files_.at(name)->find(tensor) == nullptr)
-        out_.corrupt("the index has '{}' in {}, which does not have it", tensor, name);
+    files_ = std::make_shared<const SafetensorsFolder>(folder_);
     models::LlamaConfig& c = out_.config();
-    const bool head =
-        std::ranges::any_of(files_, [](const auto& file) { return file.second->find("lm_head.weight") != nullptr; });
-    c.tied = value("tie_word_embeddings", gemma() || !head);
-    std::size_t tensors = 0;
-    for (const auto& [name, file] : files_) tensors += file->tensors().size();
-    if (c.layers > static_cast<std::int64_t>(tensors)) out_.corrupt("{} layers, but {} tensors", c.layers, tensors);
+    c.tied = value("tie_word_embeddings", gemma() || !files_->contains("lm_head.weight"));
+    if (const std::size_t tensors = files_->tensors().size(); c.layers > static_cast<std::int64_t>(tensors))
+      out_.corrupt("{} layers, but {} tensors", c.layers, tensors);
   }
 
   std::map<std::string, FoundTensor, std::less<>> tensors() {
     std::map<std::string, FoundTensor, std::less<>> found;
-    for (const auto& [name, file] : files_) {
-      for (const SafetensorsEntry& entry : file->tensors()) {
-        if (entry.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old checkpoints, which computed it anyway
-        if (entry.name == "lm_head.weight" && out_.config().tied) continue;
-        const bool norm = entry.name.ends_with("norm.weight");
-        const auto read = [file = file, tensor = entry.name] { return file->literal(tensor); };
-        const bool fresh = found
-                               .emplace(entry.name, FoundTensor{.file_name = entry.name,
-                                                                .type = entry.type,
-                                                                .read = read,
-                                                                .added = norm && gemma() ? 1.0 : 0.0})
-                               .second;
-        if (!fresh) out_.corrupt("tensor '{}' is in two files", entry.name);
-      }
+    for (const auto& [name, type] : files_->tensors()) {
+      if (name.ends_with(".rotary_emb.inv_freq")) continue;  // of old checkpoints, which computed it anyway
+      if (name == "lm_head.weight" && out_.config().tied) continue;
+      found.emplace(name, FoundTensor{.file_name = name,
+                                      .type = type,
+                                      .read = [files = files_, name = name] { return files->literal(name); },
+                                      .added = gemma() && name.ends_with("norm.weight") ? 1.0 : 0.0});
     }
     return found;
   }
@@ -323,8 +296,7 @@ class FolderLoader {
   Json config_;
   std::string architecture_;
   std::vector<std::string> known_;
-  std::map<std::string, std::shared_ptr<const SafetensorsFile>> files_;
-  std::map<std::string, std::string> indexed_;
+  std::shared_ptr<const SafetensorsFolder> files_;
 };
 
 }  // namespace

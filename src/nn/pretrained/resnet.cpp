@@ -53,7 +53,7 @@ std::string depths(const std::vector<std::int64_t>& blocks) {
 
 }  // namespace
 
-Architecture read_resnet(Config& config, const Checkpoint& checkpoint) {
+Architecture read_resnet(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   models::ResNetConfig c;
   c.blocks = config.sizes("depths", {3, 4, 6, 3});

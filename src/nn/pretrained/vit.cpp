@@ -75,7 +75,7 @@ std::string title(std::string_view kind, const models::VitConfig& c) {
 }
 
 /// The classes of a head that is there.
-std::int64_t classes_of(Config& config, const Checkpoint& checkpoint, std::string_view head) {
+std::int64_t classes_of(Config& config, const SafetensorsFolder& checkpoint, std::string_view head) {
   const TensorType* type = checkpoint.find(head);
   if (type == nullptr || type->shape.rank() != 2) return 0;
   const std::int64_t classes = type->shape[0];
@@ -129,7 +129,7 @@ std::optional<models::VitConfig> timm_config(std::string_view name) {
 
 }  // namespace
 
-Architecture read_vit(Config& config, const Checkpoint& checkpoint) {
+Architecture read_vit(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   config.ignore({"encoder_stride", "pooler_*"});
   models::VitConfig c;
@@ -152,7 +152,7 @@ Architecture read_vit(Config& config, const Checkpoint& checkpoint) {
   return a;
 }
 
-Architecture read_dinov3(Config& config, const Checkpoint&) {
+Architecture read_dinov3(Config& config, const SafetensorsFolder&) {
   ignore_common_fields(config);
   config.ignore({"layerscale_value", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm",
                  "reshape_hidden_states", "return_class_token"});
