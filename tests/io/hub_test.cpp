@@ -548,7 +548,7 @@ TEST_F(Hub, DisksThatDoNotTakeIt) {
   folder_model();
   TempDir folder;
   HubOptions options = hub_.options(folder.write("file", "x") / "cache");
-  EXPECT_ERROR(fetch_model("me/tiny", options), ErrorCode::Io, "cannot make the folder");
+  EXPECT_ERROR(fetch_model("me/tiny", options), ErrorCode::Io, "the folder cannot be made");
   hub_.before = [&](const HttpTestRequest& request) -> std::optional<HttpTestReply> {
     if (!request.path.contains("/tree/")) return std::nullopt;
     return HttpTestReply{

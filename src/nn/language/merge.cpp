@@ -9,6 +9,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/make_folder.h"
 #include "io/json_field.h"
 #include "io/safetensors_folder.h"
 #include "nn/language/adapter.h"
@@ -87,9 +88,8 @@ std::vector<ConvertedTensor> merge_folder(const fs::path& from, const fs::path& 
                                           const TensorEdits& edits) {
   if (dtype && *dtype != DType::f32 && *dtype != DType::f16 && *dtype != DType::bf16)
     fail(ErrorCode::Unsupported, "a folder of Hugging Face holds f32, f16 or bf16, not {}", dtype_name(*dtype));
+  make_folder(to);
   std::error_code error;
-  fs::create_directories(to, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", to.string(), error.message());
   if (fs::equivalent(from, to, error)) fail(ErrorCode::InvalidArgument, "{} is the folder that is read", to.string());
 
   const SafetensorsFolder folder(from);
