@@ -40,6 +40,9 @@ Architecture read_openai_whisper(Config& config, const SafetensorsFolder& checkp
 /// timm's "resnet50", "vit_small_patch16_224" and their kin.
 Architecture read_timm(Config& config, const SafetensorsFolder& checkpoint);
 
+/// The rows of a linear `head`; 0: there is none. Refuses an id2label of another length.
+std::int64_t classes_of(Config& config, const SafetensorsFolder& checkpoint, std::string_view head);
+
 /// The text with its beginning replaced, if it begins so.
 bool replace_prefix(std::string& text, std::string_view from, std::string_view to);
 

@@ -226,6 +226,15 @@ void describe(const nlohmann::json& object, std::vector<std::pair<std::string, s
 
 }  // namespace
 
+std::int64_t classes_of(Config& config, const SafetensorsFolder& checkpoint, std::string_view head) {
+  const TensorType* type = checkpoint.find(head);
+  if (type == nullptr || type->shape.rank() != 2) return 0;
+  const std::int64_t classes = type->shape[0];
+  if (const std::size_t labels = config.count("id2label"); labels > 0 && static_cast<std::int64_t>(labels) != classes)
+    config.refuse(formatted("{} labels for {} classes", labels, classes));
+  return classes;
+}
+
 bool replace_prefix(std::string& text, std::string_view from, std::string_view to) {
   if (!text.starts_with(from)) return false;
   text.replace(0, from.size(), to);
