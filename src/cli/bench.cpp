@@ -4,11 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/make_folder.h"
 #include "bench/documents.h"
 #include "bench/gate.h"
 #include "bench/report.h"
@@ -59,9 +59,7 @@ int report(const ReportArguments& a) {
   const bench::Documents documents = bench::read_documents(paths);
   if (documents.results.empty()) fail(ErrorCode::NotFound, "there is no result file in {}", a.results.front());
   const bench::Report report = bench::make_report(bench::compare(documents));
-  std::error_code error;
-  fs::create_directories(a.out, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out, error.message());
+  make_folder(a.out);
   const fs::path out = a.out;
   write_file_atomic(out / "report.md", report.markdown);
   write_file_atomic(out / "index.html", report.html);

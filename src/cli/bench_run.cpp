@@ -9,6 +9,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/make_folder.h"
 #include "bench/run.h"
 #include "cli/bench.h"
 #include "cli/build_info.h"
@@ -73,11 +74,7 @@ bench::RunOptions run_options(const RunArguments& a, const Globals& globals) {
 int run(const RunArguments& a, const Globals& globals) {
   const models::Workload& workload = a.workload.workload();
   require_folder(a.json);
-  if (!a.tensors.empty()) {
-    std::error_code error;
-    fs::create_directories(a.tensors, error);
-    if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.tensors, error.message());
-  }
+  if (!a.tensors.empty()) make_folder(a.tensors);
   bench::RunOptions options = run_options(a, globals);
   ProgressLine progress(!globals.quiet);
   options.progress = [&](const std::string& text) { progress.show(text); };

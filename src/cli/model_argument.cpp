@@ -5,25 +5,14 @@
 #include <cstdio>
 
 #include "aeshna/hub.h"
-#include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "cli/language_options.h"
+#include "cli/secret.h"
 #include "cli/text.h"
 
 namespace aeshna::cli {
 namespace {
-
-/// The text of a file without the spaces around it. What is in it never gets into a message.
-std::string read_token(const std::string& file) {
-  const std::vector<std::byte> bytes = read_file(file, 4096);
-  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  constexpr std::string_view spaces = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(spaces);
-  if (begin == std::string_view::npos)
-    fail(ErrorCode::InvalidArgument, "--token-file {}: there is no token in it", file);
-  return std::string(text.substr(begin, text.find_last_not_of(spaces) + 1 - begin));
-}
 
 /// "model.safetensors  12 %  1.2 GiB of 9.8 GiB  85.1 MiB/s  1 min 42 s left"
 std::string progress_text(const HubProgress& progress, std::uint64_t first, double seconds) {
@@ -59,7 +48,7 @@ std::filesystem::path ModelArgument::path(const Globals& globals) const {
     return name;
   }
   HubOptions options{.url = url_, .offline = offline_};
-  if (!token_file_.empty()) options.token = read_token(token_file_);
+  if (!token_file_.empty()) options.token = read_secret("--token-file", token_file_);
   options.on_note = [&](std::string_view text) {
     if (!globals.quiet) std::fprintf(stderr, "%s\n", printable(std::string(text)).c_str());
   };

@@ -11,6 +11,7 @@
 #include "aeshna/session.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/make_folder.h"
 #include "cli/command.h"
 #include "cli/model_argument.h"
 #include "cli/model_options.h"
@@ -186,6 +187,7 @@ int run(const RunOptions& options, const Globals& globals) {
   const auto seconds = [](Clock::time_point since) {
     return std::chrono::duration<double>(Clock::now() - since).count();
   };
+  if (!options.output_dir.empty()) make_folder(options.output_dir);  // before the work, if it fails
   const Clock::time_point start = Clock::now();
   Weights weights{Device(globals.request())};
   weights.add(*model.graph);
@@ -199,7 +201,6 @@ int run(const RunOptions& options, const Globals& globals) {
   if (!globals.quiet)
     std::printf("compiled  in %s; the step took %s\n", format_seconds(compile_seconds).c_str(),
                 format_seconds(seconds(step_start)).c_str());
-  if (!options.output_dir.empty()) std::filesystem::create_directories(options.output_dir);
   for (std::size_t i = 0; i < model.outputs.size(); ++i) {
     const Literal value = session.read_literal(model.outputs[i]);
     if (!options.output_dir.empty()) write_npy(files[i], value);

@@ -6,11 +6,12 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/byte_reader.h"
+#include "base/fail.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
 #include "cli/model_argument.h"
+#include "cli/secret.h"
 
 namespace aeshna::cli {
 namespace {
@@ -27,14 +28,9 @@ struct ServeArguments {
 
 /// The key itself, or what stands in a file: "@FILE".
 std::string key_of(const std::string& option) {
-  std::string key = option;
-  if (option.starts_with('@')) {
-    const std::vector<std::byte> bytes = read_file(option.substr(1), 4096);
-    key.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    key.erase(key.find_last_not_of(" \t\r\n") + 1);
-  }
-  if (key.empty()) wrong_arguments("--api-key {}: the key is empty", option);
-  return key;
+  if (option.starts_with('@')) return read_secret("--api-key", option.substr(1));
+  if (option.empty()) wrong_arguments("--api-key: the key is empty");
+  return option;
 }
 
 /// The name that clients know the model by: OWNER/NAME of the hub, or that of the folder, or of the file without its extension.

@@ -11,6 +11,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/make_folder.h"
 #include "base/philox.h"
 #include "cli/char_model.h"
 #include "cli/classifier.h"
@@ -238,9 +239,7 @@ int train_chars(const CharsArguments& a, const Globals& globals) {
     wrong_arguments("--width {} / --heads {} is odd: a position rotates pairs", a.width, a.heads);
   }
   const models::LlamaConfig config = char_config(vocabulary.size(), a.window, a.width, a.layers, a.heads);
-  std::error_code error;
-  fs::create_directories(a.out_dir, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out_dir, error.message());
+  make_folder(a.out_dir);
   const auto file = [&](const std::string& given, const char* name) {
     return given.empty() ? (fs::path(a.out_dir) / name).lexically_normal() : fs::path(given);
   };

@@ -13,6 +13,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/hash.h"
+#include "base/make_folder.h"
 #include "base/philox.h"
 #include "cli/interrupt.h"
 #include "cli/language_options.h"
@@ -250,9 +251,7 @@ class LoraTraining {
   }
 
   void make_files() {
-    std::error_code error;
-    fs::create_directories(out_, error);
-    if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", out_.string(), error.message());
+    make_folder(out_);
     checkpoint_ = out_ / "checkpoint.safetensors";
     loss_svg_ = a_.loss_svg.empty() ? out_ / "loss.svg" : fs::path(a_.loss_svg);
     for (const fs::path& file : {checkpoint_, loss_svg_}) require_file(file);

@@ -11,6 +11,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/make_folder.h"
 #include "cli/classifier.h"
 #include "cli/interrupt.h"
 #include "cli/text.h"
@@ -40,9 +41,7 @@ struct Files {
 };
 
 Files make_files(const PictureTask& task, const TrainArguments& a) {
-  std::error_code error;
-  fs::create_directories(a.out_dir, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", a.out_dir, error.message());
+  make_folder(a.out_dir);
   const auto in_folder = [&](const std::string& name) { return (fs::path(a.out_dir) / name).lexically_normal(); };
   Files files{.checkpoint = a.checkpoint.empty() ? in_folder(task.name + ".safetensors") : fs::path(a.checkpoint),
               .loss_svg = a.loss_svg.empty() ? in_folder("loss.svg") : fs::path(a.loss_svg)};

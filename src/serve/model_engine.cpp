@@ -21,6 +21,16 @@ ServedModel served(const LanguageModel& model, const EngineOptions& options) {
   return s;
 }
 
+Error error_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::Internal, error.what());
+  }
+}
+
 class ModelEngine final : public Engine {
  public:
   ModelEngine(LanguageModel model, const EngineOptions& options)
@@ -64,10 +74,8 @@ class ModelEngine final : public Engine {
         if (r.job->cancelled()) generator_.cancel(r.number);
       try {
         generator_.advance();
-      } catch (const Error& error) {  // of the device: all requests have ended
-        give_up(error);
-      } catch (const std::exception& error) {
-        give_up(Error(ErrorCode::Internal, error.what()));
+      } catch (...) {  // of the device: all requests have ended
+        give_up(error_of(std::current_exception()));
       }
     }
     end_all(Error(ErrorCode::Io, "the server is shutting down"));
@@ -103,21 +111,15 @@ class ModelEngine final : public Engine {
     };
     try {
       running_.push_back({generator_.add(std::move(request)), job});
-    } catch (const Error& error) {
-      if (!job->cancelled()) job->on_end({.error = error});
+    } catch (...) {  // a request that cannot be, or no memory for it
+      if (!job->cancelled()) job->on_end({.error = error_of(std::current_exception())});
     }
   }
 
   static void finish(const Job& job, const Generation& g) {
     if (job.cancelled()) return;
     JobEnd end{.end = g.end, .tokens = g.ids.size()};
-    try {
-      if (g.error) std::rethrow_exception(g.error);
-    } catch (const Error& error) {
-      end.error = error;
-    } catch (const std::exception& error) {
-      end.error = Error(ErrorCode::Internal, error.what());
-    }
+    if (g.error) end.error = error_of(g.error);
     job.on_end(end);
   }
 

@@ -200,6 +200,8 @@ TEST(CliServeDevice, Errors) {
   EXPECT_HAS(run({"serve", "m.gguf", "--host", "somewhere"}, dir).err, "'somewhere' is no IP address");
   EXPECT_HAS(run({"serve", "m.gguf", "--api-key", ""}, dir).err, "the key is empty");
   EXPECT_HAS(run({"serve", "m.gguf", "--api-key", "@no-such-file"}, dir).err, "no-such-file");
+  dir.write("key", " \n");
+  EXPECT_HAS(run({"serve", "m.gguf", "--api-key", "@key"}, dir).err, "--api-key key: the file is empty");
   EXPECT_EQ(run({"serve", "m.gguf", "--port", "65536"}, dir).status, 2);
   EXPECT_HAS(run({"serve", "m.gguf", "--temperature", "-1"}, dir).err, "the temperature is -1");
 }

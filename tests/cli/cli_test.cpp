@@ -131,6 +131,11 @@ TEST(CliDevice, RunsAnOnnxModel) {
             Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{22, 44, 26, 48}));
   EXPECT_EQ(read_npy(dir / "out/head_out:0.npy"),
             Literal::from_doubles({DType::f32, {2, 2}}, std::vector<double>{-22, -44, -26, -48}));
+  const Result no_folder =
+      run({"run", file, "--input", "x=" + (dir / "x.npy").string(), "--output-dir", (dir / "x.npy/out").string()});
+  EXPECT_EQ(no_folder.status, 1);
+  EXPECT_HAS(no_folder.err, "x.npy/out: the folder cannot be made: ");
+  EXPECT_EQ(no_folder.out.find("compiled"), std::string::npos);
   const Result summary = run({"--quiet", "run", file, "--input", "x=" + (dir / "x.npy").string()});
   EXPECT_EQ(summary.out,
             "y  f32[2, 2]  min 22  max 48  mean 35  first 22, 44, 26, 48\nhead/out:0  f32[2, 2]  min -48  max -22  "

@@ -89,7 +89,7 @@ TEST(CliHub, TokenFiles) {
   p.work.write("token", "  hf_secret\n");
   EXPECT_EQ(p.run({"info", "--hub", "me/tiny", "--token-file", "token"}).status, 0);
   p.work.write("token", "\n");
-  EXPECT_HAS(p.run({"info", "--hub", "me/tiny", "--token-file", "token"}).err, "there is no token in it");
+  EXPECT_HAS(p.run({"info", "--hub", "me/tiny", "--token-file", "token"}).err, "--token-file token: the file is empty");
   EXPECT_HAS(p.run({"info", "--hub", "me/tiny", "--token-file", "none"}).err, "none");
 }
 

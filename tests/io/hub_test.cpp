@@ -118,7 +118,10 @@ TEST_F(Hub, FetchesTheFilesOfAnIndex) {
   EXPECT_THAT(kept(), Not(testing::Contains("model-3.safetensors")));
   hub_.commit.back() = '2';
   hub_.files["model.safetensors.index.json"] = R"({"weight_map":{"a":"../../../escaped"}})";
-  EXPECT_HAS(refused(ErrorCode::CorruptFile), "'../../../escaped', which the repository does not have");
+  EXPECT_HAS(refused(ErrorCode::CorruptFile), "'../../../escaped', no file of the folder");
+  hub_.commit.back() = '3';
+  hub_.files["model.safetensors.index.json"] = R"({"weight_map":{"a":"absent.safetensors"}})";
+  EXPECT_HAS(refused(ErrorCode::CorruptFile), "'a' is in the file 'absent.safetensors', which the repository does not");
 }
 
 TEST_F(Hub, RefusesARepositoryOfOtherThings) {
@@ -545,7 +548,7 @@ TEST_F(Hub, DisksThatDoNotTakeIt) {
   folder_model();
   TempDir folder;
   HubOptions options = hub_.options(folder.write("file", "x") / "cache");
-  EXPECT_ERROR(fetch_model("me/tiny", options), ErrorCode::Io, "cannot make the folder");
+  EXPECT_ERROR(fetch_model("me/tiny", options), ErrorCode::Io, "the folder cannot be made");
   hub_.before = [&](const HttpTestRequest& request) -> std::optional<HttpTestReply> {
     if (!request.path.contains("/tree/")) return std::nullopt;
     return HttpTestReply{

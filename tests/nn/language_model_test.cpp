@@ -254,17 +254,37 @@ TEST(LanguageModel, HuggingFaceRefusals) {
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = "x"; }), "\"hidden_size\" of config.json is \"x\", no");
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 64.5; }), "\"hidden_size\" of config.json is 64.5, no");
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 18446744073709551615u; }), "no whole number");
-  EXPECT_HAS(corrupt([](json& c, json&) { c["rms_norm_eps"] = "x"; }), "other types than it should");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["rms_norm_eps"] = "x"; }), "'rms_norm_eps' is string, not a number");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["mlp_bias"] = 1; }), "'mlp_bias' is number, not true or false");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_act"] = 1; }), "'hidden_act' is number, not a string");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["layer_types"] = {1}; }), "'layer_types[0]' is number, not a string");
+  EXPECT_HAS(corrupt([](json& c, json&) { c["rope_scaling"] = "x"; }), "'rope_scaling' is string, not an object");
+  EXPECT_HAS(corrupt([](json& c, json&) {
+               c["rope_scaling"] = {{"type", "linear"}, {"factor", "x"}};
+             }),
+             "'rope_scaling.factor' is string, not a number");
+  EXPECT_HAS(unsupported([](json& c, json&) {
+               c["rope_scaling"] = {{"type", "yarn"}, {"factor", 2.0}, {"truncate", false}};
+             }),
+             "\"rope_scaling.truncate\" of config.json");
+  EXPECT_HAS(unsupported([](json& c, json&) {
+               c["rope_parameters"] = {{"full_attention", {{"rope_theta", 1e6}}}};
+             }),
+             "\"rope_parameters.full_attention\" of config.json");
+  EXPECT_HAS(corrupt([](json& c, json&) {
+               c["rope_parameters"] = {{"partial_rotary_factor", 2.0}};
+             }),
+             "\"partial_rotary_factor\" of config.json is 2");
   EXPECT_HAS(corrupt([](json& c, json&) { c["rope_theta"] = 0; }), "\"rope_theta\" of config.json is 0, no positive");
   EXPECT_HAS(corrupt([](json& c, json&) { c["partial_rotary_factor"] = 1e300; }), "\"partial_rotary_factor\"");
   EXPECT_HAS(corrupt([](json& c, json&) { c["query_pre_attn_scalar"] = -1; }), "no positive number");
   EXPECT_HAS(corrupt([](json& c, json&) { c["hidden_size"] = 0; }), "\"hidden_size\" of config.json is 0");
   EXPECT_HAS(corrupt([](json& c, json&) { c["num_hidden_layers"] = 1 << 20; }), "1048576 layers");
   EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = "../other.safetensors"; }),
-             "'../other.safetensors', which is not in the folder");
-  EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = ".."; }), "which is not in the folder");
+             "'weight_map.x' is '../other.safetensors', no file of the folder");
+  EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = ".."; }), "'..', no file of the folder");
   EXPECT_HAS(corrupt([](json&, json& i) { i["weight_map"]["x"] = "model-00001-of-00002.safetensors"; }),
-             "which does not have it");
+             "'x' is not in model-00001-of-00002.safetensors");
   EXPECT_HAS(refused(ErrorCode::NotFound, [](json&, json& i) { i["weight_map"]["x"] = "absent.safetensors"; }),
              "absent.safetensors");
 }

@@ -452,6 +452,9 @@ TEST(Pretrained, ConfigurationsAreHonouredOrRefused) {
   EXPECT_HAS(refused(dinov3_folder(), "\"rope_theta\":100.0",
                      "\"rope_parameters\":{\"rope_theta\":100,\"rope_type\":\"yarn\"}"),
              "the rope_type 'yarn'");
+  EXPECT_HAS(refused(dinov3_folder(), "\"rope_theta\":100.0",
+                     "\"rope_parameters\":{\"rope_theta\":100,\"partial_rotary_factor\":0.5}"),
+             "the field 'rope_parameters.partial_rotary_factor'");
   EXPECT_HAS(refused(dinov3_folder(), "\"key_bias\":false", "\"key_bias\":true"),
              "missing: layer.0.attention.k_proj.bias");
   EXPECT_HAS(refused(dinov3_folder(), "\"num_register_tokens\":2", "\"num_register_tokens\":3"),
@@ -522,6 +525,7 @@ TEST(Pretrained, FilesOfAnIndex) {
            {R"({"norm.bias":"../a.safetensors"})", "no file of the folder"},
            {R"({"norm.bias":"/etc/passwd"})", "no file of the folder"},
            {R"({"norm.bias":""})", "no file of the folder"},
+           {R"({"norm.bias":"."})", "no file of the folder"},
            {R"({"norm.bias":7})", "weight_map.norm.bias"},
            {R"({"other":"a.safetensors"})", "'other' is not in a.safetensors"},
            {R"({"norm.bias":"a.safetensors","b":"b.safetensors"})", "'b' is not in b.safetensors"},

@@ -2,15 +2,15 @@
 #include <algorithm>
 #include <system_error>
 
+#include <nlohmann/json.hpp>
+
 #include "aeshna/hub.h"
 #include "base/byte_reader.h"
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/file_lock.h"
+#include "base/make_folder.h"
 #include "io/hub/download.h"
-
-#include <nlohmann/json.hpp>
-
 #include "io/json_field.h"
 
 namespace aeshna {
@@ -25,12 +25,6 @@ constexpr std::uint64_t kMaxListing = 64 << 20;
 std::string read_text(const fs::path& path) {
   const std::vector<std::byte> bytes = read_file(path, kMaxListing);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-void make_folder(const fs::path& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail(ErrorCode::Io, "cannot make the folder '{}': {}", path.string(), error.message());
 }
 
 /// A hub's name as that of a folder.

@@ -10,6 +10,7 @@
 #include "base/names.h"
 #include "base/unicode.h"
 #include "io/json_field.h"
+#include "io/safetensors_folder.h"
 
 namespace aeshna::hub {
 namespace {
@@ -22,7 +23,6 @@ constexpr std::size_t kMaxFiles = 100'000;
 constexpr std::array<std::string_view, 6> kFolderFiles = {"config.json",         "generation_config.json",
                                                           "tokenizer.json",      "tokenizer_config.json",
                                                           "chat_template.jinja", "preprocessor_config.json"};
-constexpr std::string_view kTensors = "model.safetensors", kIndex = "model.safetensors.index.json";
 
 bool is_hex(std::string_view text, std::size_t digits) {
   return text.size() == digits &&
@@ -182,7 +182,7 @@ Selection select_files(const ModelName& name, const std::vector<RemoteFile>& fil
     for (const RemoteFile& file : files) paths.push_back(valid_utf8(file.path));
     fail(ErrorCode::NotFound, "{} has no file '{}'{}", name.model, name.file, suggest_names(name.file, paths));
   }
-  const RemoteFile *tensors = find(files, kTensors), *index = find(files, kIndex);
+  const RemoteFile *tensors = find(files, kModelSafetensors), *index = find(files, kModelSafetensorsIndex);
   if (find(files, "config.json") != nullptr && (tensors != nullptr || index != nullptr)) {
     for (const std::string_view path : kFolderFiles)
       if (const RemoteFile* file = find(files, path)) selection.files.push_back(file);
@@ -204,17 +204,13 @@ Selection select_files(const ModelName& name, const std::vector<RemoteFile>& fil
 
 std::vector<const RemoteFile*> indexed_files(std::string_view text, const std::string& source,
                                              const std::vector<RemoteFile>& files) {
-  const json value = parse_json(text, source);
   std::vector<const RemoteFile*> found;
-  const JsonField top(source, value);
-  if (!top.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", source);
-  for (const auto& [tensor, field] : top.at("weight_map").members()) {
-    const std::string path = field.text();
+  for (const auto& [path, tensors] : read_safetensors_index(parse_json(text, source), source)) {
     const RemoteFile* file = find(files, path);
     if (file == nullptr)
-      fail(ErrorCode::CorruptFile, "{}: '{}' is in the file '{}', which the repository does not have", source, tensor,
-           path);
-    if (std::ranges::find(found, file) == found.end()) found.push_back(wanted(file, source));
+      fail(ErrorCode::CorruptFile, "{}: '{}' is in the file '{}', which the repository does not have", source,
+           tensors.front(), path);
+    found.push_back(wanted(file, source));
   }
   return found;
 }

@@ -8,7 +8,7 @@
 #include "base/byte_reader.h"
 #include "base/fail.h"
 #include "io/json_field.h"
-#include "io/safetensors.h"
+#include "io/safetensors_folder.h"
 #include "nn/language/loader.h"
 #include "nn/tokenizer/load.h"
 
@@ -58,6 +58,14 @@ constexpr std::string_view kDescriptive[] = {"architectures",
                                              "_attn_implementation",
                                              "original_max_position_embeddings"};
 
+/// Keys of "rope_scaling" or "rope_parameters" that are understood.
+constexpr std::string_view kRotation[] = {"rope_type",       "type",
+                                          "rope_theta",      "partial_rotary_factor",
+                                          "factor",          "original_max_position_embeddings",
+                                          "low_freq_factor", "high_freq_factor",
+                                          "beta_fast",       "beta_slow",
+                                          "attention_factor"};
+
 Json read_object(const fs::path& path) {
   Json json = read_json(path);
   if (!json.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", path.string());
@@ -66,18 +74,22 @@ Json read_object(const fs::path& path) {
 
 class FolderLoader {
  public:
-  explicit FolderLoader(const fs::path& folder) : folder_(folder), out_(folder.string()) {}
+  explicit FolderLoader(const fs::path& folder)
+      : folder_(folder),
+        out_(folder.string()),
+        config_(read_object(folder / "config.json")),
+        top_((folder / "config.json").string(), config_) {}
 
   LanguageModel load() {
     try {
-      config_ = read_object(folder_ / "config.json");
       read_config();
       files();
       out_.set_tensors(tensors());
       return out_.finish(tokenizer());
     } catch (const Json::exception& e) {
-      fail(ErrorCode::CorruptFile, "{}: a JSON file has values of other types than it should: {}", folder_.string(),
-           e.what());
+      fail(ErrorCode::CorruptFile,
+           "{}: tokenizer_config.json or generation_config.json has values of other types than it should: {}",
+           folder_.string(), e.what());
     }
   }
 
@@ -96,8 +108,12 @@ class FolderLoader {
       const auto number = json_integer(*found);
       if (!number) out_.corrupt("\"{}\" of config.json is {}, no whole number", key, found->dump());
       return *number;
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      return top_.at(key).text();
+    } else if constexpr (std::is_same_v<T, bool>) {
+      return top_.at(key).flag();
     } else {
-      return found->get<T>();
+      return top_.at(key).number();
     }
   }
   double positive(std::string_view key, double value) const {
@@ -138,8 +154,8 @@ class FolderLoader {
     if (find("quantization_config") != nullptr) out_.refuse("quantization_config");
     rotation(c);
     windows(c);
-    if (const Json* scalar = find("query_pre_attn_scalar"))
-      c.attention_scale = 1 / std::sqrt(positive("query_pre_attn_scalar", scalar->get<double>()));
+    if (find("query_pre_attn_scalar") != nullptr)
+      c.attention_scale = 1 / std::sqrt(positive("query_pre_attn_scalar", value("query_pre_attn_scalar", 0.0)));
     c.attention_softcap = value("attn_logit_softcapping", 0.0);
     c.logits_softcap = value("final_logit_softcapping", 0.0);
     for (const auto& item : config_.items()) {
@@ -165,18 +181,22 @@ class FolderLoader {
     c.rope_base = positive("rope_theta", value("rope_theta", 10000.0));
     if (architecture_ == "gemma3")
       c.window_rope_base = positive("rope_local_base_freq", value("rope_local_base_freq", 10000.0));
-    const double share = positive("partial_rotary_factor", value("partial_rotary_factor", 1.0));
-    if (share > 1) out_.corrupt("\"partial_rotary_factor\" of config.json is {}", share);
+    double share = value("partial_rotary_factor", 1.0);
+    const bool scaling = find("rope_scaling") != nullptr, parameters = find("rope_parameters") != nullptr;
+    if (scaling || parameters) scale(c, top_.at(parameters ? "rope_parameters" : "rope_scaling"), share);
+    if (positive("partial_rotary_factor", share) > 1)
+      out_.corrupt("\"partial_rotary_factor\" of config.json is {}", share);
     c.rotary_dim = static_cast<std::int64_t>(std::lround(share * static_cast<double>(c.head_dim)));
-    const Json* scaling = find("rope_scaling");
-    if (const Json* parameters = find("rope_parameters")) scaling = parameters;
-    if (scaling == nullptr) return;
-    const auto number = [&](const char* key, double fallback) {
-      const auto found = scaling->find(key);
-      return found == scaling->end() || found->is_null() ? fallback : found->get<double>();
-    };
+  }
+
+  void scale(models::LlamaConfig& c, const JsonField& scaling, double& share) {
+    for (const auto& [key, field] : scaling.members())
+      if (scaling.has(key) && std::ranges::find(kRotation, key) == std::end(kRotation))
+        out_.refuse(formatted("\"{}\" of config.json", field.path()));
+    const auto number = [&](std::string_view key, double fallback) { return scaling.number(key).value_or(fallback); };
+    share = number("partial_rotary_factor", share);
     c.rope_base = positive("rope_theta", number("rope_theta", c.rope_base));
-    const auto type = scaling->value("rope_type", scaling->value("type", std::string("default")));
+    const std::string type = scaling.text(scaling.has("rope_type") ? "rope_type" : "type").value_or("default");
     const double factor = positive("factor", number("factor", 1)),
                  original = number("original_max_position_embeddings", static_cast<double>(c.context));
     if (type == "linear") {
@@ -193,8 +213,7 @@ class FolderLoader {
                         .original_length = original,
                         .beta_fast = number("beta_fast", 32),
                         .beta_slow = number("beta_slow", 1)};
-      if (scaling->contains("attention_factor")) c.rope_scaling.attention_factor = number("attention_factor", 1);
-      if (scaling->contains("mscale")) out_.refuse("mscale of the rope scaling");
+      if (scaling.has("attention_factor")) c.rope_scaling.attention_factor = number("attention_factor", 1);
     } else if (type != "default") {
       out_.refuse(formatted("the rope scaling '{}'", type));
     }
@@ -208,16 +227,14 @@ class FolderLoader {
     c.window_period = value("sliding_window_pattern", value("_sliding_window_pattern", usual));
     if (c.window < 0 || c.window_period < 0) out_.corrupt("a sliding window of {}", c.window);
     if (architecture_.starts_with("qwen") && c.window > 0 && full_below > 0) out_.refuse("max_window_layers");
-    const Json* types = find("layer_types");
-    if (types == nullptr) return;
-    const auto windowed = [&](std::int64_t i) {
-      return types->at(static_cast<std::size_t>(i)).get<std::string>() == "sliding_attention";
-    };
-    if (!types->is_array() || static_cast<std::int64_t>(types->size()) != c.layers)
-      out_.corrupt("\"layer_types\" does not have {} layers", c.layers);
+    if (find("layer_types") == nullptr) return;
+    std::vector<bool> types;
+    for (const JsonField& type : top_.at("layer_types").items()) types.push_back(type.text() == "sliding_attention");
+    if (std::ssize(types) != c.layers) out_.corrupt("\"layer_types\" does not have {} layers", c.layers);
     for (std::int64_t period = 0; period <= c.layers + 1; ++period) {  // 0: all; beyond the layers: all as well
       bool fits = true;
-      for (std::int64_t i = 0; i < c.layers && fits; ++i) fits = windowed(i) == (period == 0 || (i + 1) % period != 0);
+      for (std::int64_t i = 0; i < c.layers && fits; ++i)
+        fits = types[static_cast<std::size_t>(i)] == (period == 0 || (i + 1) % period != 0);
       if (!fits) continue;
       if (period == 1) c.window = 0;
       c.window_period = period;
@@ -229,49 +246,22 @@ class FolderLoader {
   // ---- tensors
 
   void files() {
-    const fs::path index = folder_ / "model.safetensors.index.json";
-    std::vector<std::string> names;
-    if (fs::exists(index)) {
-      const Json listed = read_object(index);
-      for (const auto& item : listed.at("weight_map").items()) {
-        const auto name = item.value().get<std::string>();
-        if (name.empty() || fs::path(name).filename() != name || name == "..")
-          out_.corrupt("the index names the file '{}', which is not in the folder", name);
-        if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-        indexed_.emplace(item.key(), name);
-      }
-    } else {
-      names.push_back("model.safetensors");
-    }
-    for (const std::string& name : names) files_.emplace(name, std::make_shared<const SafetensorsFile>(folder_ / name));
-    for (const auto& [tensor, name] : indexed_)
-      if (files_.at(name)->find(tensor) == nullptr)
-        out_.corrupt("the index has '{}' in {}, which does not have it", tensor, name);
+    files_ = std::make_shared<const SafetensorsFolder>(folder_);
     models::LlamaConfig& c = out_.config();
-    const bool head =
-        std::ranges::any_of(files_, [](const auto& file) { return file.second->find("lm_head.weight") != nullptr; });
-    c.tied = value("tie_word_embeddings", gemma() || !head);
-    std::size_t tensors = 0;
-    for (const auto& [name, file] : files_) tensors += file->tensors().size();
-    if (c.layers > static_cast<std::int64_t>(tensors)) out_.corrupt("{} layers, but {} tensors", c.layers, tensors);
+    c.tied = value("tie_word_embeddings", gemma() || !files_->contains("lm_head.weight"));
+    if (const std::size_t tensors = files_->tensors().size(); c.layers > static_cast<std::int64_t>(tensors))
+      out_.corrupt("{} layers, but {} tensors", c.layers, tensors);
   }
 
   std::map<std::string, FoundTensor, std::less<>> tensors() {
     std::map<std::string, FoundTensor, std::less<>> found;
-    for (const auto& [name, file] : files_) {
-      for (const SafetensorsEntry& entry : file->tensors()) {
-        if (entry.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old checkpoints, which computed it anyway
-        if (entry.name == "lm_head.weight" && out_.config().tied) continue;
-        const bool norm = entry.name.ends_with("norm.weight");
-        const auto read = [file = file, tensor = entry.name] { return file->literal(tensor); };
-        const bool fresh = found
-                               .emplace(entry.name, FoundTensor{.file_name = entry.name,
-                                                                .type = entry.type,
-                                                                .read = read,
-                                                                .added = norm && gemma() ? 1.0 : 0.0})
-                               .second;
-        if (!fresh) out_.corrupt("tensor '{}' is in two files", entry.name);
-      }
+    for (const auto& [name, type] : files_->tensors()) {
+      if (name.ends_with(".rotary_emb.inv_freq")) continue;  // of old checkpoints, which computed it anyway
+      if (name == "lm_head.weight" && out_.config().tied) continue;
+      found.emplace(name, FoundTensor{.file_name = name,
+                                      .type = type,
+                                      .read = [files = files_, name = name] { return files->literal(name); },
+                                      .added = gemma() && name.ends_with("norm.weight") ? 1.0 : 0.0});
     }
     return found;
   }
@@ -321,10 +311,10 @@ class FolderLoader {
   fs::path folder_;
   ModelLoader out_;
   Json config_;
+  JsonField top_;
   std::string architecture_;
   std::vector<std::string> known_;
-  std::map<std::string, std::shared_ptr<const SafetensorsFile>> files_;
-  std::map<std::string, std::string> indexed_;
+  std::shared_ptr<const SafetensorsFolder> files_;
 };
 
 }  // namespace

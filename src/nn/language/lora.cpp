@@ -8,6 +8,7 @@
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/make_folder.h"
 #include "io/json_writer.h"
 #include "io/safetensors.h"
 #include "nn/language/adapter.h"
@@ -148,9 +149,7 @@ void save_lora(const std::filesystem::path& folder, const LanguageModel& model, 
   }
   std::vector<SafetensorsTensor> tensors;
   for (const auto& [name, v] : values) tensors.push_back({name, v.type(), v.bytes()});
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", folder.string(), error.message());
+  make_folder(folder);
   write_safetensors(folder / kAdapterTensors, tensors, {{"format", "pt"}});
   write_file_atomic(folder / kAdapterConfig, adapter_config(model, options, config));
 }

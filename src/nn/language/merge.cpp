@@ -4,14 +4,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/byte_reader.h"
 #include "base/fail.h"
+#include "base/make_folder.h"
 #include "io/json_field.h"
-#include "io/safetensors.h"
+#include "io/safetensors_folder.h"
 #include "nn/language/adapter.h"
 
 namespace aeshna {
@@ -77,7 +77,6 @@ constexpr std::array<std::string_view, 10> kOtherFiles = {"config.json",
                                                           "tokenizer.model",
                                                           "vocab.json",
                                                           "merges.txt"};
-constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 std::string_view torch_name(DType dtype) {
   return dtype == DType::f32 ? "float32" : dtype == DType::f16 ? "float16" : "bfloat16";
@@ -89,21 +88,14 @@ std::vector<ConvertedTensor> merge_folder(const fs::path& from, const fs::path& 
                                           const TensorEdits& edits) {
   if (dtype && *dtype != DType::f32 && *dtype != DType::f16 && *dtype != DType::bf16)
     fail(ErrorCode::Unsupported, "a folder of Hugging Face holds f32, f16 or bf16, not {}", dtype_name(*dtype));
+  make_folder(to);
   std::error_code error;
-  fs::create_directories(to, error);
-  if (error) fail(ErrorCode::Io, "{}: the folder cannot be made: {}", to.string(), error.message());
   if (fs::equivalent(from, to, error)) fail(ErrorCode::InvalidArgument, "{} is the folder that is read", to.string());
 
-  std::set<std::string> files = {"model.safetensors"};
-  Json index;
-  if (fs::exists(from / kIndex)) {  // its names were checked when the model was opened
-    index = read_json(from / kIndex);
-    files.clear();
-    for (const Json& name : index.at("weight_map")) files.insert(name.get<std::string>());
-  }
+  const SafetensorsFolder folder(from);
   std::vector<ConvertedTensor> report;
   std::uint64_t bytes = 0;
-  for (const std::string& file : files) {
+  for (const std::string& file : folder.files()) {
     TensorEdits here;
     {
       const SafetensorsFile tensors(from / file);
@@ -127,9 +119,10 @@ std::vector<ConvertedTensor> merge_folder(const fs::path& from, const fs::path& 
     const std::span<const std::byte> parts[] = {content};
     write_file_atomic(to / name, parts);
   }
-  if (!index.is_null()) {
+  if (folder.has_index()) {
+    Json index = read_json(from / kModelSafetensorsIndex);
     index["metadata"]["total_size"] = bytes;
-    write_json(to / kIndex, index);
+    write_json(to / kModelSafetensorsIndex, index);
   }
   return report;
 }

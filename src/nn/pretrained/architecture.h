@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "aeshna/graph.h"
-#include "nn/pretrained/checkpoint.h"
+#include "io/safetensors_folder.h"
 #include "nn/pretrained/config.h"
 
 namespace aeshna::pretrained {
@@ -32,13 +32,16 @@ struct Architecture {
 };
 
 // Each reads a configuration; `checkpoint` tells variants of naming apart.
-Architecture read_resnet(Config& config, const Checkpoint& checkpoint);
-Architecture read_vit(Config& config, const Checkpoint& checkpoint);
-Architecture read_dinov3(Config& config, const Checkpoint& checkpoint);
-Architecture read_whisper(Config& config, const Checkpoint& checkpoint);
-Architecture read_openai_whisper(Config& config, const Checkpoint& checkpoint);
+Architecture read_resnet(Config& config, const SafetensorsFolder& checkpoint);
+Architecture read_vit(Config& config, const SafetensorsFolder& checkpoint);
+Architecture read_dinov3(Config& config, const SafetensorsFolder& checkpoint);
+Architecture read_whisper(Config& config, const SafetensorsFolder& checkpoint);
+Architecture read_openai_whisper(Config& config, const SafetensorsFolder& checkpoint);
 /// timm's "resnet50", "vit_small_patch16_224" and their kin.
-Architecture read_timm(Config& config, const Checkpoint& checkpoint);
+Architecture read_timm(Config& config, const SafetensorsFolder& checkpoint);
+
+/// The rows of a linear `head`; 0: there is none. Refuses an id2label of another length.
+std::int64_t classes_of(Config& config, const SafetensorsFolder& checkpoint, std::string_view head);
 
 /// The text with its beginning replaced, if it begins so.
 bool replace_prefix(std::string& text, std::string_view from, std::string_view to);

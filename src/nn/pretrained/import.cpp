@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Read = Architecture (*)(Config&, const Checkpoint&);
+using Read = Architecture (*)(Config&, const SafetensorsFolder&);
 
 /// nullptr: it is none of the architectures here.
 Read reader_of(Config& config) {
@@ -167,7 +167,7 @@ class Importer {
 
   // ---- values
 
-  std::vector<double> doubles(const std::string& tensor) const { return checkpoint_.read(tensor).to_doubles(); }
+  std::vector<double> doubles(const std::string& tensor) const { return checkpoint_.literal(tensor).to_doubles(); }
 
   Literal rounded(const std::string& tensor, const Shape& shape, std::span<const double> values) const {
     for (const double v : values) {
@@ -181,7 +181,7 @@ class Importer {
   Literal value(const Wanted& wanted) {
     const Source& s = wanted.source;
     const auto size = static_cast<std::size_t>(wanted.shape.elements());
-    if (s.parts == 1 && checkpoint_.find(s.tensor)->dtype == DType::f32) return checkpoint_.read(s.tensor);
+    if (s.parts == 1 && checkpoint_.find(s.tensor)->dtype == DType::f32) return checkpoint_.literal(s.tensor);
     if (s.tensor != shared_name_) {  // its parts come one after the other
       shared_ = doubles(s.tensor);
       shared_name_ = s.tensor;
@@ -206,7 +206,7 @@ class Importer {
   const ImportOptions& options_;
   Config config_;
   Read read_;
-  Checkpoint checkpoint_;
+  SafetensorsFolder checkpoint_;
   Architecture architecture_;
   std::shared_ptr<Graph> graph_;
   std::vector<Wanted> wanted_;
@@ -225,6 +225,15 @@ void describe(const nlohmann::json& object, std::vector<std::pair<std::string, s
 }
 
 }  // namespace
+
+std::int64_t classes_of(Config& config, const SafetensorsFolder& checkpoint, std::string_view head) {
+  const TensorType* type = checkpoint.find(head);
+  if (type == nullptr || type->shape.rank() != 2) return 0;
+  const std::int64_t classes = type->shape[0];
+  if (const std::size_t labels = config.count("id2label"); labels > 0 && static_cast<std::int64_t>(labels) != classes)
+    config.refuse(formatted("{} labels for {} classes", labels, classes));
+  return classes;
+}
 
 bool replace_prefix(std::string& text, std::string_view from, std::string_view to) {
   if (!text.starts_with(from)) return false;

@@ -53,7 +53,7 @@ std::string depths(const std::vector<std::int64_t>& blocks) {
 
 }  // namespace
 
-Architecture read_resnet(Config& config, const Checkpoint& checkpoint) {
+Architecture read_resnet(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   models::ResNetConfig c;
   c.blocks = config.sizes("depths", {3, 4, 6, 3});
@@ -68,12 +68,9 @@ Architecture read_resnet(Config& config, const Checkpoint& checkpoint) {
   config.require("downsample_in_first_stage", false);
   config.require("downsample_in_bottleneck", false);
   const std::int64_t image = config.size("image_size", 224);
-  if (const TensorType* head = checkpoint.find("classifier.1.weight"); head != nullptr && head->shape.rank() == 2) {
-    c.classes = head->shape[0];
-    if (const std::size_t labels = config.count("id2label");
-        labels > 0 && static_cast<std::int64_t>(labels) != c.classes)
-      config.refuse(formatted("{} labels for {} classes", labels, c.classes));
-  }
+  // Without a head it is the missing tensor that is reported.
+  if (const std::int64_t classes = classes_of(config, checkpoint, "classifier.1.weight"); classes > 0)
+    c.classes = classes;
   return resnet(c, image, formatted("resnet, {} blocks", depths(c.blocks)), true);
 }
 

@@ -5,7 +5,7 @@
 
 namespace aeshna::pretrained {
 
-Architecture read_timm(Config& config, const Checkpoint&) {
+Architecture read_timm(Config& config, const SafetensorsFolder&) {
   const std::string name = config.text("architecture", "");
   std::int64_t classes = 0;
   if (config.has("num_classes"))

@@ -74,16 +74,6 @@ std::string title(std::string_view kind, const models::VitConfig& c) {
   return formatted("{}, {} layers of width {}", kind, c.layers, c.width);
 }
 
-/// The classes of a head that is there.
-std::int64_t classes_of(Config& config, const Checkpoint& checkpoint, std::string_view head) {
-  const TensorType* type = checkpoint.find(head);
-  if (type == nullptr || type->shape.rank() != 2) return 0;
-  const std::int64_t classes = type->shape[0];
-  if (const std::size_t labels = config.count("id2label"); labels > 0 && static_cast<std::int64_t>(labels) != classes)
-    config.refuse(formatted("{} labels for {} classes", labels, classes));
-  return classes;
-}
-
 Architecture vit(const models::VitConfig& config, std::string title) {
   return {.title = std::move(title),
           .input = "pixels",
@@ -129,7 +119,7 @@ std::optional<models::VitConfig> timm_config(std::string_view name) {
 
 }  // namespace
 
-Architecture read_vit(Config& config, const Checkpoint& checkpoint) {
+Architecture read_vit(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   config.ignore({"encoder_stride", "pooler_*"});
   models::VitConfig c;
@@ -152,7 +142,7 @@ Architecture read_vit(Config& config, const Checkpoint& checkpoint) {
   return a;
 }
 
-Architecture read_dinov3(Config& config, const Checkpoint&) {
+Architecture read_dinov3(Config& config, const SafetensorsFolder&) {
   ignore_common_fields(config);
   config.ignore({"layerscale_value", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm",
                  "reshape_hidden_states", "return_class_token"});
@@ -173,6 +163,9 @@ Architecture read_dinov3(Config& config, const Checkpoint&) {
     c.rope_base = rope.number("rope_theta").value_or(c.rope_base);
     if (const auto type = rope.text("rope_type"); type && *type != "default")
       config.refuse(formatted("the rope_type '{}'", *type));
+    for (const auto& [key, value] : rope.members())
+      if (key != "rope_theta" && key != "rope_type" && rope.has(key))
+        config.refuse(formatted("the field '{}'", value.path()));
   }
   c.activation = config.activation("hidden_act", "gelu");
   c.gated = config.flag("use_gated_mlp", false);

@@ -50,7 +50,7 @@ std::string openai_name(const std::string& parameter) {
 
 }  // namespace
 
-Architecture read_whisper(Config& config, const Checkpoint& checkpoint) {
+Architecture read_whisper(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   // Of the decoder, of training and of generation.
   config.ignore({"decoder_*",
@@ -95,7 +95,7 @@ Architecture read_whisper(Config& config, const Checkpoint& checkpoint) {
   return a;
 }
 
-Architecture read_openai_whisper(Config& config, const Checkpoint&) {
+Architecture read_openai_whisper(Config& config, const SafetensorsFolder&) {
   config.ignore({"n_vocab", "n_text_*", "model_type"});
   models::WhisperConfig c;
   c.mels = config.size("n_mels");
