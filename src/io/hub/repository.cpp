@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -208,13 +210,16 @@ std::vector<const RemoteFile*> indexed_files(std::string_view text, const std::s
   std::vector<const RemoteFile*> found;
   const JsonField top(source, value);
   if (!top.is_object()) fail(ErrorCode::CorruptFile, "{}: no JSON object", source);
+  std::map<std::string_view, const RemoteFile*> by_path;  // both lists may be long
+  for (const RemoteFile& file : files) by_path.emplace(file.path, &file);
+  std::set<const RemoteFile*> known;
   for (const auto& [tensor, field] : top.at("weight_map").members()) {
     const std::string path = field.text();
-    const RemoteFile* file = find(files, path);
-    if (file == nullptr)
+    const auto file = by_path.find(path);
+    if (file == by_path.end())
       fail(ErrorCode::CorruptFile, "{}: '{}' is in the file '{}', which the repository does not have", source, tensor,
            path);
-    if (std::ranges::find(found, file) == found.end()) found.push_back(wanted(file, source));
+    if (known.insert(file->second).second) found.push_back(wanted(file->second, source));
   }
   return found;
 }
