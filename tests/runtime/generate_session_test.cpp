@@ -392,6 +392,10 @@ TEST(Sampling, Refusals) {
   EXPECT_ERROR(host_sampler({.temperature = -1}), ErrorCode::InvalidArgument, "the temperature is -1");
   EXPECT_ERROR(host_sampler({.temperature = NAN}), ErrorCode::InvalidArgument, "the temperature is nan");
   EXPECT_ERROR(host_sampler({.repetition_penalty = 0}), ErrorCode::InvalidArgument, "the repetition penalty is 0");
+  EXPECT_ERROR(host_sampler({.temperature = 1e300}), ErrorCode::InvalidArgument, "the temperature is 1e+300");
+  for (const double penalty : {1e-300, 1e300, -1.0, double{INFINITY}, double{NAN}})
+    EXPECT_ERROR(host_sampler({.repetition_penalty = penalty}), ErrorCode::InvalidArgument,
+                 "the repetition penalty is");
   EXPECT_ERROR(host_sampler({.top_k = -1}), ErrorCode::InvalidArgument, "top_k is -1");
   EXPECT_ERROR(host_sampler({.top_p = 0}), ErrorCode::InvalidArgument, "top_p is 0");
   EXPECT_ERROR(host_sampler({.min_p = 2}), ErrorCode::InvalidArgument, "min_p is 2");
