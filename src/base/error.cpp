@@ -28,12 +28,16 @@ const char* error_code_name(ErrorCode code) {
 
 namespace {
 
-/// what() ends at a NUL, which a name out of a file may hold.
-std::string without_nul(const std::string& text) {
+/// what() ends at a NUL, and terminals obey other control characters: names out of a file may hold either.
+std::string printable(const std::string& text) {
   std::string shown;
   for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
     if (c == '\0') {
       shown += "\\0";
+    } else if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F) {
+      constexpr std::string_view digits = "0123456789abcdef";
+      shown += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
     } else {
       shown += c;
     }
@@ -44,10 +48,10 @@ std::string without_nul(const std::string& text) {
 }  // namespace
 
 Error::Error(ErrorCode code, std::string message)
-    : code_(code), message_(std::move(message)), what_(without_nul(message_)) {}
+    : code_(code), message_(std::move(message)), what_(printable(message_)) {}
 
 Error& Error::context(std::string line) {
-  what_ += "\n  in " + without_nul(line);
+  what_ += "\n  in " + printable(line);
   contexts_.push_back(std::move(line));
   return *this;
 }

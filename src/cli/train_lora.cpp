@@ -296,8 +296,9 @@ class LoraTraining {
   }
 
   void save(const Session& session, const Weights& weights) const {
-    session.save(checkpoint_, identity_.dump());
+    // This refuses what is not finite, and then the last good checkpoint stays.
     save_lora(out_, model_, a_.lora, [&](std::string_view name) { return weights.get(name); });
+    session.save(checkpoint_, identity_.dump());
   }
 
   int train(Session& session, const Weights& weights, Feed feed, HeldOut& held_out, const Interrupt& interrupt) {

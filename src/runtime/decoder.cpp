@@ -12,7 +12,8 @@ namespace aeshna {
 namespace {
 
 GeneratorOptions checked(GeneratorOptions o) {
-  if (o.context < 1 || o.chunk < 1 || o.chunk > 1 << 16)
+  constexpr std::int64_t longest = 1 << 30;  // positions are 32-bit numbers
+  if (o.context < 1 || o.context > longest || o.chunk < 1 || o.chunk > 1 << 16)
     fail(ErrorCode::InvalidArgument, "a generator with a context of {} in chunks of {}", o.context, o.chunk);
   if (o.sequences < 1 || o.repetition_window < 1)
     fail(ErrorCode::InvalidArgument, "a generator for {} sequences with a repetition window of {}", o.sequences,

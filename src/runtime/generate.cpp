@@ -82,7 +82,7 @@ struct Generator::Impl {
 
   std::uint64_t add(Request request) {
     check(request);
-    queue.emplace_back(++last_number, std::move(request));
+    queue.push_back({++last_number, std::move(request)});
     return last_number;
   }
 
@@ -97,7 +97,8 @@ struct Generator::Impl {
 
   void cancel(std::uint64_t number) {
     if (Running* running = find(number)) running->cancelled = true;
-    if (std::ranges::find(queue, number, &Queued::first) != queue.end()) cancelled.push_back(number);
+    if (const auto waits = std::ranges::find(queue, number, &Queued::number); waits != queue.end())
+      waits->cancelled = true;
   }
 
   bool advance() {
@@ -146,10 +147,10 @@ struct Generator::Impl {
   void end_cancelled() {
     for (Sequence& s : sequences)
       if (s.running && s.running->cancelled) end(s, Generation::End::Caller);
-    for (const std::uint64_t number : std::exchange(cancelled, {})) {
-      const auto found = std::ranges::find(queue, number, &Queued::first);
-      if (found == queue.end()) continue;
-      Running unstarted(number, std::move(found->second), decoder);
+    while (true) {  // callbacks may change the queue
+      const auto found = std::ranges::find(queue, true, &Queued::cancelled);
+      if (found == queue.end()) return;
+      Running unstarted(found->number, std::move(found->request), decoder);
       queue.erase(found);
       unstarted.answer.end(Generation::End::Caller);
       report(unstarted);
@@ -159,7 +160,7 @@ struct Generator::Impl {
   /// Gives sequences to requests that wait: to each the one that holds most of its prompt, or else the least of others'.
   void admit() {
     while (!queue.empty()) {
-      const Ids& prompt = queue.front().second.prompt;
+      const Ids& prompt = queue.front().request.prompt;
       Sequence* best = nullptr;
       std::size_t best_common = 0;
       for (Sequence& s : sequences) {
@@ -172,9 +173,11 @@ struct Generator::Impl {
         best_common = common;
       }
       if (best == nullptr) return;
-      auto running = std::make_unique<Running>(queue.front().first, std::move(queue.front().second), decoder);
+      auto running = std::make_unique<Running>(queue.front().number, std::move(queue.front().request), decoder);
+      const bool cancelled = queue.front().cancelled;  // by a callback of this round
       queue.pop_front();
-      if (running->answer.limit() == 0) {
+      if (cancelled) running->answer.end(Generation::End::Caller);
+      if (cancelled || running->answer.limit() == 0) {
         report(*running);
         continue;
       }
@@ -279,13 +282,16 @@ struct Generator::Impl {
     return result;
   }
 
-  using Queued = std::pair<std::uint64_t, Request>;
+  struct Queued {
+    std::uint64_t number;
+    Request request;
+    bool cancelled = false;
+  };
   Decoder decoder;
   std::vector<Sequence> sequences;
   std::vector<DecodeRow> rows;                       ///< of a step
   std::deque<std::vector<std::uint64_t>> owners_of;  ///< of the rows of each step whose ids were not taken; 0: nobody's
   std::deque<Queued> queue;
-  std::vector<std::uint64_t> cancelled;  ///< in the queue
   std::uint64_t last_number = 0;
   std::exception_ptr thrown;  ///< by an on_end
   bool inside = false;        ///< advance()

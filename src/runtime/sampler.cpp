@@ -94,8 +94,9 @@ void check_sampling(const SamplingOptions& o) {
   const auto require = [](bool ok, std::string_view what, double value) {
     if (!ok) fail(ErrorCode::InvalidArgument, "sampling: {} is {}", what, value);
   };
-  require(std::isfinite(o.temperature) && o.temperature >= 0, "the temperature", o.temperature);
-  require(std::isfinite(o.repetition_penalty) && o.repetition_penalty > 0, "the repetition penalty",
+  constexpr double largest = 1e6;  // devices compute in f32, where products with logits must stay finite
+  require(o.temperature >= 0 && o.temperature <= largest, "the temperature", o.temperature);
+  require(o.repetition_penalty >= 1 / largest && o.repetition_penalty <= largest, "the repetition penalty",
           o.repetition_penalty);
   require(o.repetition_window >= 0, "the repetition window", static_cast<double>(o.repetition_window));
   require(o.top_k >= 0, "top_k", static_cast<double>(o.top_k));

@@ -281,7 +281,9 @@ struct Server::Impl {
       if (const auto refusal = refusal_of(error, options)) co_await refuse_request(x, *refusal);
       co_return false;
     }
-    x.keep = x.request.keep_alive() && !stopping && parser.is_done();
+    // What is refused before its body is read can be followed by another request only if it has none for certain.
+    x.keep =
+        x.request.keep_alive() && !stopping && parser.is_done() && x.request.count(http::field::transfer_encoding) == 0;
     if (const auto refusal = inspect(x.request)) {
       x.keep = co_await refuse_request(x, *refusal) && x.keep;
       co_return false;
@@ -338,6 +340,11 @@ struct Server::Impl {
     if (request.version() != 10 && request.version() != 11) return ApiError(505, "this server speaks HTTP/1.1");
     const auto host = request.find(http::field::host);
     if (host == request.end() && request.version() == 11) return ApiError(400, "the request has no Host");
+    // What proxies and servers can read in two ways is how one slips requests past the other.
+    if (request.count(http::field::host) > 1) return ApiError(400, "the request has more than one Host");
+    const auto codings = request.count(http::field::transfer_encoding);
+    if (codings > 1 || (codings == 1 && !beast::iequals(request[http::field::transfer_encoding], "chunked")))
+      return ApiError(400, "the only Transfer-Encoding here is chunked");
     // A page elsewhere can make its name mean this machine, and so reach a server that only this machine can reach.
     if (local && options.api_key.empty() && host != request.end()) {
       const std::string_view name = host_part(host->value());
@@ -357,7 +364,7 @@ struct Server::Impl {
         return ApiError(401, "the API key is missing or wrong: send 'Authorization: Bearer KEY'", {},
                         "invalid_api_key");
     }
-    if (request.method() != route->verb)
+    if (request.method() != route->verb && !(route->verb == http::verb::get && request.method() == http::verb::head))
       return ApiError(405, formatted("{} takes {}", route->path, std::string_view(http::to_string(route->verb))));
     if (route->verb == http::verb::post) {
       // Pages elsewhere may send other types without asking.
@@ -638,6 +645,7 @@ struct Server::Impl {
     if (status != 204) {
       response.body() = std::move(body);
       response.prepare_payload();
+      if (x.request.method() == http::verb::head) response.body().clear();  // its length stays
     }
     x.connection.stream.expires_after(options.transfer);
     const auto [error, count] = co_await http::async_write(x.connection.stream, response, kWithError);

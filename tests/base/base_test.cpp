@@ -50,6 +50,12 @@ TEST(Error, ANulInANameCutsNothingOff) {
   EXPECT_STREQ(error.what(), "the label 'a\\0b' is bad\n  in x\\0y");
 }
 
+TEST(Error, ANameCannotCommandTheTerminal) {
+  Error error(ErrorCode::CorruptFile, "the file '\x1b[2J\x7f\r\u00e9' is bad:\n\tno file");
+  error.context("\a");
+  EXPECT_STREQ(error.what(), "the file '\\x1b[2J\\x7f\\x0d\u00e9' is bad:\n\tno file\n  in \\x07");
+}
+
 TEST(Error, EveryCodeHasAName) {
   std::set<std::string> names;
   for (int code = 0; code <= static_cast<int>(ErrorCode::Internal); ++code)

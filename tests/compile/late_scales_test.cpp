@@ -4,7 +4,9 @@
 #include <set>
 
 #include "aeshna/ops.h"
+#include "aeshna/quantize.h"
 #include "aeshna/session.h"
+#include "base/quant.h"
 #include "compile/pipeline.h"
 #include "compile/stages.h"
 #include "support/graph_values.h"
@@ -106,6 +108,41 @@ TEST(LateScalesDevice, EqualsTheInterpreter) {
       const Literal y = s.read_literal("y");
       EXPECT_LT(test::difference(test::tensor(y.type(), y.to_doubles()), interpret(g, leaves).outputs.at("y")), 2e-5)
           << rows << ' ' << tiny;
+    }
+  }
+}
+
+/// Rows that no vector divides, and blocks of every type.
+TEST(LateScalesDevice, AwkwardSizes) {
+  AESHNA_NEED_DEVICE();
+  const std::pair<DType, std::int64_t> cases[] = {
+      {DType::f32, 1},   {DType::f32, 2},   {DType::f32, 7},    {DType::f32, 33},   {DType::q4_0, 32},
+      {DType::q4_1, 96}, {DType::q5_0, 32}, {DType::q8_0, 160}, {DType::q4_K, 256}, {DType::q6_K, 256}};
+  for (const auto& [dtype, width] : cases) {
+    for (const std::int64_t rows : {1, 3, 5, 8, 9}) {
+      const auto build = [&](Graph& g, DType type) {
+        const Value x = g.input("x", {rows, width});
+        const Value n = rms_norm(x, g.parameter("norm", {width}, {.trainable = false}));
+        g.output("y", linear(n, g.parameter("w", {17, width}, {.dtype = type, .trainable = false})));
+      };
+      Graph g, plain;
+      build(g, dtype), build(plain, DType::f32);
+      TensorMap leaves = test::random_leaves(plain, static_cast<std::uint64_t>(rows), -1, 1);
+      Literal w = Literal::from_doubles(leaves.at("w").type, leaves.at("w").data);
+      if (is_quantized(dtype)) {
+        w = quantize(w, dtype);
+        leaves.at("w").data = dequantize(w).to_doubles();
+      }
+      Weights weights(g, {.device = *test::test_device().device});
+      weights.set("w", w);
+      weights.set("norm", Literal::from_doubles(leaves.at("norm").type, leaves.at("norm").data));
+      Session s = compile(g, weights);
+      s.set("x", Literal::from_doubles(leaves.at("x").type, leaves.at("x").data));
+      s.step();
+      const Literal y = s.read_literal("y");
+      EXPECT_LT(test::difference(test::tensor(y.type(), y.to_doubles()), interpret(plain, leaves).outputs.at("y")),
+                2e-5)
+          << dtype_name(dtype) << ' ' << width << ' ' << rows;
     }
   }
 }

@@ -190,7 +190,7 @@ TEST_F(ExampleFiles, ErrorsNameLineAndField) {
   EXPECT_ERROR(read_examples(dir / "none.jsonl", *model, 8), ErrorCode::NotFound, "none.jsonl");
   EXPECT_ERROR(read_examples(dir / "t.txt", *model, 0), ErrorCode::InvalidArgument, "a window of 0");
   // Depth, and bytes that are not UTF-8.
-  EXPECT_HAS(corrupt("{\"text\": " + std::string(100000, '[')), "not JSON");
+  EXPECT_HAS(corrupt("{\"text\": " + std::string(100000, '[')), "data.jsonl:1: JSON nested deeper than 64 levels");
   EXPECT_HAS(corrupt("{\"text\": \"\xff\"}"), "not JSON");
   use("no known format");
   EXPECT_HAS(refusal(ErrorCode::Unsupported, R"({"messages": [{"role": "assistant", "content": "y"}]})"),

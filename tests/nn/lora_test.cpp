@@ -298,8 +298,10 @@ TEST_F(AdapterFiles, PatternsAndLayers) {
   EXPECT_EQ(load().config().adapters.size(), 2u);
   config["layers_to_transform"] = 1;
   EXPECT_EQ(load().config().adapters.size(), 2u);
-  config["layers_to_transform"] = nullptr;
-  EXPECT_HAS(refusal(ErrorCode::CorruptFile), "there are no tensors for 'model.layers.0.self_attn.q_proj'");
+  for (const json& all : {json(nullptr), json::array()}) {
+    config["layers_to_transform"] = all;
+    EXPECT_HAS(refusal(ErrorCode::CorruptFile), "there are no tensors for 'model.layers.0.self_attn.q_proj'");
+  }
   config["target_modules"] = "all-linear";  // as an expression: what the file holds counts
   EXPECT_EQ(load().config().adapters.size(), 2u);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "aeshna/generate.h"
+#include "base/format.h"
 #include "gpu/device.h"
 #include "nn/tiny_language_model.h"
 #include "support/expect_error.h"
@@ -93,8 +94,9 @@ TEST(GenerationSession, GreedyStopsAndStreams) {
   EXPECT_ERROR(generator.logits({}), ErrorCode::InvalidArgument, "at least one token");
   EXPECT_ERROR(generator.logits(some_ids(41)), ErrorCode::LimitExceeded, "41 tokens in a context of 40");
   EXPECT_ERROR(generator.logits(Ids{-1}), ErrorCode::OutOfRange, "-1 is no token");
-  EXPECT_ERROR(Generator(tiny(dir, small), {.context = 0, .device = *test_device().device}), ErrorCode::InvalidArgument,
-               "a context of 0");
+  for (const std::int64_t context : {std::int64_t{0}, std::int64_t{1} << 31, INT64_MAX})
+    EXPECT_ERROR(Generator(tiny(dir, small), {.context = context, .device = *test_device().device}),
+                 ErrorCode::InvalidArgument, formatted("a context of {}", context));
 }
 
 /// A model whose embedding of token 7 is not a number; nothing else sees it.
@@ -252,6 +254,49 @@ TEST(GenerateBatchSession, RequestsComeAndGo) {
   EXPECT_EQ(ended[numbers.back()].ids, want[3].ids);
 }
 
+/// Whatever callback asks for it, and wherever the request is.
+TEST(GenerateBatchSession, CallbacksCancel) {
+  AESHNA_NEED_DEVICE();
+  const TempDir dir;
+  Generator generator(small_model(dir), {.context = 48, .chunk = 4, .device = *test_device().device});
+  const Request plain = some_requests(1)[0];
+  const auto ends = [&](bool cancel_first, std::int64_t first_tokens) {
+    std::vector<Generation::End> ended;
+    std::uint64_t second = 0;
+    Request first = plain, other = plain;
+    first.options.max_tokens = first_tokens;
+    first.on_end = [&](Generation g) {
+      ended.push_back(g.end);
+      generator.cancel(second);
+    };
+    other.on_end = [&](Generation g) { ended.push_back(g.end); };
+    const std::uint64_t number = generator.add(first);
+    second = generator.add(other);
+    if (cancel_first) generator.cancel(number);
+    while (generator.advance()) {}
+    return ended;
+  };
+  using enum Generation::End;
+  EXPECT_EQ(ends(true, 5), (std::vector{Caller, Caller})) << "while the first waits";
+  EXPECT_EQ(ends(false, 0), (std::vector{Length, Caller})) << "by one that never starts";
+  EXPECT_EQ(ends(false, 2), (std::vector{Length, Caller}));
+  EXPECT_EQ(generator.generate(plain.prompt, plain.sampling, plain.options).end, Length);
+}
+
+/// Rows of a request that was not finite lie behind the position of the next one in its place.
+TEST(GenerateBatchSession, BadRowsBehindTheTextDoNotMatter) {
+  AESHNA_NEED_DEVICE();
+  const TempDir dir;
+  Generator generator(small_model(dir, true),
+                      {.context = 300, .chunk = 64, .sequences = 2, .device = *test_device().device});
+  const std::vector<Request> requests = some_requests(3);
+  const std::vector<Generation> good = generator.generate(requests);
+  for (const Generation& g : generator.generate(std::vector<Request>(2, {.prompt = Ids(280, 7)})))
+    EXPECT_EQ(g.end, Generation::End::Error);
+  const std::vector<Generation> again = generator.generate(requests);
+  for (std::size_t i = 0; i < good.size(); ++i) EXPECT_EQ(again[i].ids, good[i].ids) << i;
+}
+
 TEST(GenerateBatchSession, ATokenRecordsAndAllocatesNothing) {
   AESHNA_NEED_DEVICE();
   const TempDir dir;
@@ -347,6 +392,10 @@ TEST(Sampling, Refusals) {
   EXPECT_ERROR(host_sampler({.temperature = -1}), ErrorCode::InvalidArgument, "the temperature is -1");
   EXPECT_ERROR(host_sampler({.temperature = NAN}), ErrorCode::InvalidArgument, "the temperature is nan");
   EXPECT_ERROR(host_sampler({.repetition_penalty = 0}), ErrorCode::InvalidArgument, "the repetition penalty is 0");
+  EXPECT_ERROR(host_sampler({.temperature = 1e300}), ErrorCode::InvalidArgument, "the temperature is 1e+300");
+  for (const double penalty : {1e-300, 1e300, -1.0, double{INFINITY}, double{NAN}})
+    EXPECT_ERROR(host_sampler({.repetition_penalty = penalty}), ErrorCode::InvalidArgument,
+                 "the repetition penalty is");
   EXPECT_ERROR(host_sampler({.top_k = -1}), ErrorCode::InvalidArgument, "top_k is -1");
   EXPECT_ERROR(host_sampler({.top_p = 0}), ErrorCode::InvalidArgument, "top_p is 0");
   EXPECT_ERROR(host_sampler({.min_p = 2}), ErrorCode::InvalidArgument, "min_p is 2");

@@ -252,6 +252,20 @@ TEST_F(ServeHttp, ModelsAndHealth) {
   EXPECT_EQ(http(port, "POST", "/health").status, 405);
 }
 
+/// Nothing follows the header, so that the next answer is where it is looked for.
+TEST_F(ServeHttp, Head) {
+  const auto port = start();
+  HttpClient client(port);
+  for (const char* path : {"/health", "/nothing", "/v1/completions"}) client.send("HEAD", path);
+  client.send("GET", "/health");
+  for (const char* status : {"200", "404", "405"}) {
+    const std::string head = client.take_until("\r\n\r\n");
+    EXPECT_TRUE(head.starts_with(std::string("HTTP/1.1 ") + status)) << head;
+    EXPECT_HAS(head, "Content-Length: ");
+  }
+  EXPECT_EQ(client.response().body, R"({"status":"ok"})");
+}
+
 TEST_F(ServeHttp, SaysThatTheEngineFailed) {
   const auto port = start();
   engine.broken = "the device was lost";
@@ -506,6 +520,12 @@ TEST_F(ServeHttp, Garbage) {
                        "Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
            std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                        "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"),
+           std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       "Transfer-Encoding: gzip\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+           std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       "Transfer-Encoding: gzip, chunked\r\n\r\nc\r\n{\"prompt\":1}\r\n0\r\n\r\n"),
+           std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
            std::string("GET /health HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n"),
            std::string("GET /health HTTP/1.1\r\nHost: localhost\r\nA:b\r\n folded\r\nbad\x01name: x\r\n\r\n"),
        }) {
@@ -515,6 +535,7 @@ TEST_F(ServeHttp, Garbage) {
     EXPECT_TRUE((r.status >= 400 && r.status < 500) || r.status == 505) << bytes << "\n" << r.status;
     EXPECT_TRUE(r.status == 404 || client.closed()) << bytes;
   }
+  EXPECT_EQ(http(port, "GET", "/health", "", "Host: elsewhere\r\n").status, 400);
   EXPECT_EQ(http(port, "GET", "/health").status, 200);
 }
 

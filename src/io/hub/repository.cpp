@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -205,12 +206,14 @@ Selection select_files(const ModelName& name, const std::vector<RemoteFile>& fil
 std::vector<const RemoteFile*> indexed_files(std::string_view text, const std::string& source,
                                              const std::vector<RemoteFile>& files) {
   std::vector<const RemoteFile*> found;
+  std::map<std::string_view, const RemoteFile*> by_path;  // both lists may be long
+  for (const RemoteFile& file : files) by_path.emplace(file.path, &file);
   for (const auto& [path, tensors] : read_safetensors_index(parse_json(text, source), source)) {
-    const RemoteFile* file = find(files, path);
-    if (file == nullptr)
+    const auto file = by_path.find(path);
+    if (file == by_path.end())
       fail(ErrorCode::CorruptFile, "{}: '{}' is in the file '{}', which the repository does not have", source,
            tensors.front(), path);
-    found.push_back(wanted(file, source));
+    found.push_back(wanted(file->second, source));
   }
   return found;
 }

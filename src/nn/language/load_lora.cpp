@@ -148,7 +148,7 @@ class AdapterLoader {
     if (config.has("exclude_modules")) excluded = names_of(config.at("exclude_modules"), is_list("exclude_modules"));
     if (!is_list("target_modules") || (config.has("exclude_modules") && !is_list("exclude_modules"))) return;
     std::optional<std::set<std::int64_t>> layers;
-    if (config.has("layers_to_transform")) {
+    if (config.has("layers_to_transform") && json.at("layers_to_transform") != nlohmann::json::array()) {  // []: all
       const JsonField given = config.at("layers_to_transform");
       layers.emplace();
       for (const JsonField& item : is_list("layers_to_transform") ? given.items() : std::vector{given})
