@@ -209,7 +209,7 @@ void add_info(CLI::App& app, const Globals& globals, Action& action) {
   options->add_to(*command);
   command->callback([&action, &globals, options] {
     action = [&globals, options] {
-      std::fputs(describe_file(options->file.path(globals), options->parsed()).c_str(), stdout);
+      std::fputs(printable(describe_file(options->file.path(globals), options->parsed())).c_str(), stdout);
       return 0;
     };
   });

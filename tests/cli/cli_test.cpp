@@ -227,6 +227,19 @@ TEST(Cli, InfoRefusesWhatItCannotRead) {
   error("bad.txt", "line 2");
 }
 
+// What a file holds must not become a command to the terminal.
+TEST(Cli, InfoShowsNoControlCharacters) {
+  const test::TempDir dir;
+  const std::string header = R"({"__metadata__": {"title": "a\u001b[2Jb"}})";
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  dir.write("m.safetensors", file + header);
+  const Result result = run({"info", "m.safetensors"}, dir.path());
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_HAS(result.out, "a?[2Jb");
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+}
+
 TEST(Cli, DumpOfAGraphFile) {
   const test::TempDir dir;
   const Result stages = run({"dump", "--stage", "list"});
