@@ -29,13 +29,18 @@ class LateScales {
  public:
   explicit LateScales(const Graph& graph) : graph_(graph), rebuild_(graph) {}
 
+  /// Null if there is nothing to scale late.
   std::shared_ptr<Graph> run() {
+    std::map<NodeId, ScaledRows> found;
+    for (NodeId id = 0; id < graph_.nodes().size(); ++id)
+      if (const std::optional<ScaledRows> rows = match(id)) found.emplace(id, *rows);
+    if (found.empty()) return nullptr;
     for (NodeId id = 0; id < graph_.nodes().size(); ++id) {
-      const std::optional<ScaledRows> rows = match(id);
-      if (!rows) {
+      const auto rows = found.find(id);
+      if (rows == found.end()) {
         rebuild_.copy(id);
       } else {
-        replace(id, *rows);
+        replace(id, rows->second);
       }
     }
     return rebuild_.finish();
@@ -115,6 +120,9 @@ class LateScales {
 
 }  // namespace
 
-std::shared_ptr<Graph> late_scales(const Graph& graph) { return eliminate_dead(*LateScales(graph).run()); }
+std::shared_ptr<Graph> late_scales(std::shared_ptr<Graph> graph) {
+  const std::shared_ptr<Graph> scaled = LateScales(*graph).run();
+  return scaled ? eliminate_dead(*scaled) : graph;
+}
 
 }  // namespace aeshna

@@ -106,7 +106,7 @@ void run_status(Compilation& c) { c.graph = lower_checks(*c.graph, c.plan.checks
 void run_simplify(Compilation& c) { c.graph = rewrite(*c.graph, false); }
 
 void run_fuse(Compilation& c) {
-  if (c.options.fusion && !c.options.training) c.graph = late_scales(*c.graph);
+  if (c.options.fusion && !c.options.training) c.graph = late_scales(c.graph);
   c.graph = split_reductions(narrow_concats(c.graph, c.caps), c.caps);
   c.fused = fuse(*c.graph, c.caps, c.options.fusion);
 }

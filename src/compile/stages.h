@@ -31,8 +31,9 @@ std::vector<Value> differentiate(Graph& graph, Value loss, std::span<const Value
 std::shared_ptr<Graph> lower_checks(const Graph& graph, std::vector<std::string>& checks);
 
 // --- graph -> fused kernels -> specs -> plan
-/// Products of few rows are scaled behind the product where they were scaled in front; inference only. (late_scales.cpp)
-std::shared_ptr<Graph> late_scales(const Graph& graph);
+/// Products of few rows are scaled behind the product where they were scaled in front; inference only. Otherwise the same graph.
+/// (late_scales.cpp)
+std::shared_ptr<Graph> late_scales(std::shared_ptr<Graph> graph);
 /// Concatenations of more parts than a kernel has operands become trees; otherwise the same graph. (narrow.cpp)
 std::shared_ptr<Graph> narrow_concats(std::shared_ptr<Graph> graph, const Caps& caps);
 /// Reductions one result of which reaches over more than a descriptor covers become reductions of slices; otherwise the same

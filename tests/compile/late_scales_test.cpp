@@ -53,7 +53,7 @@ TEST(LateScales, FewRowsAreScaledBehindTheirProducts) {
     Graph g;
     feed_forward(g, 3, leading);
     const auto before = expanded(g);
-    const auto after = late_scales(*before);
+    const auto after = late_scales(before);
     EXPECT_EQ(test::count_ops(*after, "matmul"), test::count_ops(*before, "matmul"));
     int behind = 0;
     for (const Node& node : after->nodes()) {
@@ -69,7 +69,7 @@ TEST(LateScales, FewRowsAreScaledBehindTheirProducts) {
 TEST(LateScales, OtherProductsStay) {
   const auto unchanged = [](const Graph& g) {
     const auto before = eliminate_dead(*expanded(g));
-    EXPECT_EQ(late_scales(*before)->print(), before->print());
+    EXPECT_EQ(late_scales(before)->print(), before->print());
   };
   Graph many;
   feed_forward(many, 9);
