@@ -22,6 +22,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/fail.h"
+#include "base/shown.h"
 #include "serve/prompts.h"
 #include "serve/reply.h"
 
@@ -33,6 +34,8 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
+
+constexpr std::size_t kShown = 100;  // bytes of what a client sent that the log or an answer repeats
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kWithError = asio::as_tuple(asio::use_awaitable);
@@ -114,13 +117,6 @@ bool same_key(std::string_view given, std::string_view wanted) {
 std::string_view host_part(std::string_view host) {
   if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
   return host.substr(0, host.find(':'));
-}
-
-std::string shown(std::string_view text) {
-  std::string line(text.substr(0, 100));
-  for (char& c : line)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F) c = '?';
-  return line;
 }
 
 }  // namespace
@@ -351,11 +347,13 @@ struct Server::Impl {
       error_code none;
       const auto address = asio::ip::make_address(std::string(name), none);
       if (!beast::iequals(name, "localhost") && (none || !address.is_loopback()))
-        return ApiError(403, formatted("the Host is '{}': without --api-key it must be localhost", shown(name)));
+        return ApiError(403,
+                        formatted("the Host is '{}': without --api-key it must be localhost", shown(name, kShown)));
     }
     if (preflight(request)) return std::nullopt;
     const Route* route = route_of(path_of(request));
-    if (route == nullptr) return ApiError(404, formatted("there is no {}", shown(path_of(request))), {}, "not_found");
+    if (route == nullptr)
+      return ApiError(404, formatted("there is no {}", shown(path_of(request), kShown)), {}, "not_found");
     if (!route->open && !options.api_key.empty()) {
       std::string_view given = request[http::field::authorization];
       constexpr std::string_view scheme = "Bearer ";
@@ -656,8 +654,8 @@ struct Server::Impl {
     if (!options.log) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - x.start).count();
     const std::string_view method = x.request.method_string();
-    options.log(formatted("{} {} {} {} {:.2f} s: {}", x.connection.peer, shown(method), shown(path_of(x.request)),
-                          status, seconds, shown(what)));
+    options.log(formatted("{} {} {} {} {:.2f} s: {}", x.connection.peer, shown(method, kShown),
+                          shown(path_of(x.request), kShown), status, seconds, shown(what, kShown)));
   }
 
   Engine& engine;

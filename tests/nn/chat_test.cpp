@@ -5,23 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "aeshna/error.h"
-#include "nn/tokenizer/spec.h"
+#include "nn/letters.h"
 #include "support/expect_error.h"
 
 namespace aeshna::test {
 namespace {
-
-/// Letters, line breaks and a few control tokens.
-Tokenizer letters() {
-  TokenizerSpec spec;
-  spec.name = "letters";
-  for (int b = 0; b < 256; ++b) spec.tokens.push_back({.text = std::string(1, static_cast<char>(b))});
-  for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"})
-    spec.tokens.push_back({.text = text, .kind = Token::Kind::Control});
-  spec.bos = 256;
-  spec.eos = 257;
-  return Tokenizer(spec);
-}
 
 std::string rendered(std::string_view jinja, const std::vector<ChatMessage>& messages, bool answer = true) {
   std::string text;

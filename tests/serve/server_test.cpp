@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "nn/tokenizer/spec.h"
+#include "nn/letters.h"
 #include "serve/http_client.h"
 #include "support/expect_error.h"
 
@@ -21,18 +21,6 @@ namespace {
 using namespace serve;
 using namespace std::chrono_literals;
 using nlohmann::json;
-
-/// Bytes and the tokens of ChatML.
-Tokenizer letters() {
-  TokenizerSpec spec;
-  spec.name = "letters";
-  for (int b = 0; b < 256; ++b) spec.tokens.push_back({.text = std::string(1, static_cast<char>(b))});
-  for (const char* text : {"<s>", "</s>", "<|im_start|>", "<|im_end|>"})
-    spec.tokens.push_back({.text = text, .kind = Token::Kind::Control});
-  spec.bos = 256;
-  spec.eos = 257;
-  return Tokenizer(spec);
-}
 
 /// Answers with the alphabet, a letter for each token, each job on a thread of its own. Words in the prompt make it behave otherwise.
 class FakeEngine final : public Engine {

@@ -6,20 +6,14 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/shown.h"
 
 namespace aeshna::hub {
 namespace {
 
 constexpr std::size_t kMaxText = 32 << 20;
 constexpr int kMaxRedirects = 5;
-
-/// What a server wrote, as far as a terminal may see it.
-std::string shown(std::string_view text) {
-  std::string result(text.substr(0, 200));
-  for (char& c : result)
-    if (c < 32 || c == 127) c = '?';
-  return result;
-}
+constexpr std::size_t kShown = 200;  // bytes of what a server wrote that a message repeats
 
 bool is_redirect(long status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -46,7 +40,7 @@ bool is_transient(const HttpReply& reply) {
 std::string reason_of(const HttpReply& reply) {
   if (reply.failure != HttpReply::Failure::None) return reply.reason;
   const std::string_view said = reply.header("x-error-message");
-  return formatted("status {}{}{}", reply.status, said.empty() ? "" : ": ", shown(said));
+  return formatted("status {}{}{}", reply.status, said.empty() ? "" : ": ", shown(said, kShown));
 }
 
 Client::Client(const HubOptions& options) : options_(options), url_(options.url), token_(options.token) {
@@ -55,7 +49,7 @@ Client::Client(const HubOptions& options) : options_(options), url_(options.url)
   while (url_.ends_with('/')) url_.pop_back();
   const std::optional<Origin> origin = origin_of(url_);
   if (!origin || url_.find_first_of("?#") != std::string::npos)
-    fail(ErrorCode::InvalidArgument, "'{}' is no URL of a hub (https://HOST)", shown(url_));
+    fail(ErrorCode::InvalidArgument, "'{}' is no URL of a hub (https://HOST)", shown(url_, kShown));
   origin_ = *origin;
   if (token_.empty()) token_ = env_hub_token();
   if (!std::ranges::all_of(token_, [](unsigned char c) { return c > 32 && c < 127; }))
@@ -71,7 +65,7 @@ HttpReply Client::get(const std::string& url, const std::vector<std::string>& he
   std::string at = url;
   for (int hops = 0;; ++hops) {
     const std::optional<Origin> origin = origin_of(at);
-    if (!origin) fail(ErrorCode::Io, "{} leads to '{}', which is no URL", url, shown(at));
+    if (!origin) fail(ErrorCode::Io, "{} leads to '{}', which is no URL", url, shown(at, kShown));
     HttpRequest request{.url = at, .headers = headers, .stall_seconds = options_.stall_seconds, .seconds = seconds};
     if (!token_.empty() && *origin == origin_) request.headers.push_back("Authorization: Bearer " + token_);
     std::size_t ignored = 0;
@@ -85,7 +79,7 @@ HttpReply Client::get(const std::string& url, const std::vector<std::string>& he
     if (hops == kMaxRedirects) fail(ErrorCode::Io, "{}: more than {} redirects", url, kMaxRedirects);
     const std::optional<Origin> next = origin_of(reply.location);
     if (next && origin->scheme == "https" && next->scheme != "https")
-      fail(ErrorCode::Io, "{} leads from https to '{}', which is not encrypted", url, shown(reply.location));
+      fail(ErrorCode::Io, "{} leads from https to '{}', which is not encrypted", url, shown(reply.location, kShown));
     at = reply.location;
   }
 }

@@ -117,21 +117,26 @@ std::optional<models::VitConfig> timm_config(std::string_view name) {
   return std::nullopt;
 }
 
+/// The fields that all of transformers' ViTs have; what `c` holds are their defaults.
+void read_sizes(Config& config, models::VitConfig& c) {
+  c.channels = config.size("num_channels", c.channels);
+  c.patch = config.size("patch_size", c.patch);
+  std::tie(c.image_height, c.image_width) = config.height_and_width("image_size", c.image_height);
+  c.width = config.size("hidden_size", c.width);
+  c.layers = config.size("num_hidden_layers", c.layers);
+  c.heads = config.size("num_attention_heads", c.heads);
+  c.ffn = config.size("intermediate_size", c.ffn);
+  c.eps = config.number("layer_norm_eps", c.eps);
+  c.activation = config.activation("hidden_act", "gelu");
+}
+
 }  // namespace
 
 Architecture read_vit(Config& config, const SafetensorsFolder& checkpoint) {
   ignore_common_fields(config);
   config.ignore({"encoder_stride", "pooler_*"});
-  models::VitConfig c;
-  c.channels = config.size("num_channels", 3);
-  c.patch = config.size("patch_size", 16);
-  std::tie(c.image_height, c.image_width) = config.height_and_width("image_size", 224);
-  c.width = config.size("hidden_size", 768);
-  c.layers = config.size("num_hidden_layers", 12);
-  c.heads = config.size("num_attention_heads", 12);
-  c.ffn = config.size("intermediate_size", 3072);
-  c.eps = config.number("layer_norm_eps", 1e-12);
-  c.activation = config.activation("hidden_act", "gelu");
+  models::VitConfig c = {.width = 768, .layers = 12, .heads = 12, .ffn = 3072, .eps = 1e-12};
+  read_sizes(config, c);
   c.query_bias = c.key_bias = c.value_bias = config.flag("qkv_bias", true);
   c.classes = classes_of(config, checkpoint, "classifier.weight");
   Architecture a = vit(c, title("vit", c));
@@ -146,17 +151,10 @@ Architecture read_dinov3(Config& config, const SafetensorsFolder&) {
   ignore_common_fields(config);
   config.ignore({"layerscale_value", "pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale", "apply_layernorm",
                  "reshape_hidden_states", "return_class_token"});
-  models::VitConfig c = {.classes = 0, .rope = true, .layer_scale = true};
-  c.channels = config.size("num_channels", 3);
-  c.patch = config.size("patch_size", 16);
-  std::tie(c.image_height, c.image_width) = config.height_and_width("image_size", 224);
-  c.width = config.size("hidden_size", 384);
-  c.layers = config.size("num_hidden_layers", 12);
-  c.heads = config.size("num_attention_heads", 6);
-  c.ffn = config.size("intermediate_size", 1536);
+  models::VitConfig c = {.classes = 0, .eps = 1e-5, .rope = true, .layer_scale = true};
+  read_sizes(config, c);
   if (config.has("num_register_tokens") && config.field("num_register_tokens").count() > 0)
     c.registers = config.size("num_register_tokens");
-  c.eps = config.number("layer_norm_eps", 1e-5);
   c.rope_base = config.number("rope_theta", 100);
   if (config.has("rope_parameters")) {  // as newer versions write it
     const JsonField rope = config.field("rope_parameters");
@@ -167,7 +165,6 @@ Architecture read_dinov3(Config& config, const SafetensorsFolder&) {
       if (key != "rope_theta" && key != "rope_type" && rope.has(key))
         config.refuse(formatted("the field '{}'", value.path()));
   }
-  c.activation = config.activation("hidden_act", "gelu");
   c.gated = config.flag("use_gated_mlp", false);
   c.query_bias = config.flag("query_bias", true);
   c.key_bias = config.flag("key_bias", false);
