@@ -1,6 +1,7 @@
 // Text generation with a language model of SmolLM2-135M's shape and random weights: time for each token and for reading a prompt,
 // through the public Generator, and what the device itself takes for a step.
-//   bench_decode [--device SEL] [--out FILE] [--types f32,q8_0,q4_0] [--batches 1,8] [--small] [--plan FILE]
+//   bench_decode [--device SEL] [--out FILE] [--types f32,q8_0,q4_0] [--batches 1,8] [--prompt N]
+//                [--chunk N] [--small] [--plan FILE]
 // Weights of every type come from the same f32 values. Prompts are random ids; generation goes over positions around `context`.
 #include <algorithm>
 #include <cmath>
@@ -33,6 +34,7 @@ struct Arguments {
   std::string device, out, plan;
   std::vector<std::string> types = {"f32", "q8_0", "q4_0"};
   std::vector<std::int64_t> batches = {1, 8};
+  std::int64_t prompt = 0, chunk = 0;  // 0: as lengths() has them
   bool small = false;
 };
 
@@ -218,6 +220,10 @@ Arguments parse(int argc, char** argv) {
       a.plan = value;
     } else if (option == "--types") {
       a.types = split(value);
+    } else if (option == "--prompt") {
+      a.prompt = std::stoll(value);
+    } else if (option == "--chunk") {
+      a.chunk = std::stoll(value);
     } else if (option == "--batches") {
       a.batches.clear();
       for (const std::string& part : split(value)) a.batches.push_back(std::stoll(part));
@@ -236,7 +242,9 @@ int main(int argc, char** argv) try {
   const Device device(DeviceRequest{.selector = a.device});
   std::printf("device: %s (%s)\n", device.info().name.c_str(), device.info().driver.c_str());
   const models::LlamaConfig config = shapes(a.small);
-  const Lengths l = lengths(a.small);
+  Lengths l = lengths(a.small);
+  if (a.prompt > 0) l.prompt = a.prompt;
+  if (a.chunk > 0) l.chunk = a.chunk;
   nlohmann::json results = nlohmann::json::object();
   std::string plans;
   for (const std::string& type : a.types) {
@@ -250,7 +258,7 @@ int main(int argc, char** argv) try {
     for (const std::int64_t batch : a.batches) {
       result["steps"].push_back(step(model, device, l, type, batch, 1, l.prompt + l.answer / 2, plans));
       if (batch == 1)
-        result["steps"].push_back(step(model, device, l, type, batch, l.chunk, l.prompt - l.chunk, plans));
+        result["steps"].push_back(step(model, device, l, type, batch, l.chunk, std::max<std::int64_t>(0, l.prompt - l.chunk), plans));
     }
   }
   if (!a.plan.empty()) std::ofstream(a.plan) << plans;
