@@ -258,7 +258,8 @@ int main(int argc, char** argv) try {
     for (const std::int64_t batch : a.batches) {
       result["steps"].push_back(step(model, device, l, type, batch, 1, l.prompt + l.answer / 2, plans));
       if (batch == 1)
-        result["steps"].push_back(step(model, device, l, type, batch, l.chunk, std::max<std::int64_t>(0, l.prompt - l.chunk), plans));
+        result["steps"].push_back(
+            step(model, device, l, type, batch, l.chunk, std::max<std::int64_t>(0, l.prompt - l.chunk), plans));
     }
   }
   if (!a.plan.empty()) std::ofstream(a.plan) << plans;
