@@ -45,7 +45,7 @@ std::unique_ptr<Sampler> host_sampler(const SamplingOptions& options);
 
 struct GeneratorOptions {
   std::int64_t context = 2048;  ///< positions of each sequence
-  std::int64_t chunk = 64;      ///< ids of a prompt that one step reads
+  std::int64_t chunk = 512;     ///< ids of a prompt that one step reads at most
   std::int64_t sequences = 1;   ///< generated at the same time
   std::int64_t repetition_window = 64;  ///< the longest that requests may ask for
   std::optional<Device> device = {};
@@ -86,6 +86,9 @@ class Generator {
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
 
+  /// Compiles the steps that are otherwise compiled when a request first needs them: for prompts of several lengths, and for sampling. So no request
+  /// waits for it, and a device that lacks the memory for one says so now.
+  void prepare();
   /// Queues a request and returns its number; requests start in this order. Error(InvalidArgument, OutOfRange or LimitExceeded) for options out of
   /// range, for an id that is no token, and for a prompt that leaves no room in the context. Callbacks may add and cancel requests, and nothing else.
   std::uint64_t add(Request request);

@@ -9,7 +9,7 @@ void add_generator_options(CLI::App& command, GeneratorOptions& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
       ->type_name("N");
-  command.add_option("--chunk", options.chunk, "Tokens of the prompt that one step reads")
+  command.add_option("--chunk", options.chunk, "Tokens of the prompt that one step reads at most")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str()
       ->type_name("N");

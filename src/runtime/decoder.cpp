@@ -11,6 +11,9 @@ namespace aeshna {
 
 namespace {
 
+/// Ids that the shortest step for prompts reads; each longer one reads four times as many as the one before, up to GeneratorOptions::chunk.
+constexpr std::int64_t kSmallestRows = 32;
+
 GeneratorOptions checked(GeneratorOptions o) {
   constexpr std::int64_t longest = 1 << 30;  // positions are 32-bit numbers
   if (o.context < 1 || o.context > longest || o.chunk < 1 || o.chunk > 1 << 16)
@@ -34,16 +37,15 @@ Decoder::Decoder(LanguageModel model, const GeneratorOptions& options)
     : model_(std::move(model)),
       options_(checked(options)),
       weights_(options_.device ? *options_.device : Device{}),  // value_or would open another one
-      read_(compile_read()),
       greedy_{compile_decode(false), {}, {}, {}, {}} {
   load_weights(model_, weights_);
 }
 
 // ---- graphs
 
-Session Decoder::compile_read() {
+Session Decoder::compile_read(std::int64_t rows) {
   Graph graph;
-  const Value ids = graph.input("ids", {1, options_.chunk}, DType::i32);
+  const Value ids = graph.input("ids", {1, rows}, DType::i32);
   const Value where = graph.input("where", {3}, DType::i32);  // sequence, position, ids that count
   const auto part = [&](std::int64_t i) { return slice(where, {0}, {i}, {i + 1}); };
   const Value next = graph.state("generation.position", {options_.sequences}, DType::i32);
@@ -109,21 +111,51 @@ void Decoder::set(Session& session, std::string_view input, std::vector<T>& held
   held = wanted;
 }
 
-void Decoder::read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids) {
+Session& Decoder::reading(std::int64_t rows) {
+  const auto found = reading_.find(rows);
+  return found != reading_.end() ? found->second : reading_.emplace(rows, compile_read(rows)).first->second;
+}
+
+Decoder::Plan& Decoder::sampled() {
+  if (!sampled_) sampled_.emplace(compile_decode(true));
+  return *sampled_;
+}
+
+void Decoder::prepare() {
+  for (std::int64_t ids = 1; ids <= options_.chunk; ids = reading_rows(0, ids) + 1) reading(reading_rows(0, ids));
+  sampled();
+}
+
+std::int64_t Decoder::smallest_rows() const { return std::min(kSmallestRows, options_.chunk); }
+
+std::int64_t Decoder::reading_rows(std::int64_t position, std::int64_t ids) const {
+  std::int64_t rows = smallest_rows();
+  while (rows < ids && rows < options_.chunk) {
+    const std::int64_t next = std::min(rows * 4, options_.chunk);
+    if (position + next > capacity()) break;
+    rows = next;
+  }
+  return rows;
+}
+
+std::size_t Decoder::read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids) {
+  const std::int64_t rows = reading_rows(static_cast<std::int64_t>(position), static_cast<std::int64_t>(ids.size()));
+  Session& session = reading(rows);
+  const std::size_t count = std::min(ids.size(), static_cast<std::size_t>(rows));
   // Rows behind the last id that counts may hold anything.
-  chunk_.assign(static_cast<std::size_t>(options_.chunk), ids.front());
-  std::ranges::copy(ids, chunk_.begin());
+  chunk_.assign(static_cast<std::size_t>(rows), ids.front());
+  std::ranges::copy(ids.first(count), chunk_.begin());
   const std::int32_t where[] = {static_cast<std::int32_t>(sequence), static_cast<std::int32_t>(position),
-                                static_cast<std::int32_t>(ids.size())};
-  read_.set("ids", chunk_);
-  read_.set("where", where);
-  read_.step();
+                                static_cast<std::int32_t>(count)};
+  session.set("ids", chunk_);
+  session.set("where", where);
+  session.step();
+  return count;
 }
 
 void Decoder::step(std::span<const DecodeRow> rows) {
   const bool samples = std::ranges::any_of(rows, [](const DecodeRow& row) { return row.sampling != nullptr; });
-  if (samples && !sampled_) sampled_.emplace(compile_decode(true));
-  Plan& plan = samples ? *sampled_ : greedy_;
+  Plan& plan = samples ? sampled() : greedy_;
   const std::size_t batch = rows.size();
   control_.assign(3 * batch, 0);
   for (std::size_t b = 0; b < batch; ++b) {

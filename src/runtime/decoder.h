@@ -3,9 +3,10 @@
 //
 // What a decode step needs of the one before stays on the device, in states that all sessions share: the token that each sequence goes
 // on from, its position, and its last tokens. The position of a sequence says where its next row goes; rows from there on mean
-// nothing, and every step may overwrite them: a step that decodes only some of the sequences writes one such row of the others too, and a chunk of a
-// prompt writes a chunk of them. The caches have room for that behind the last position.
+// nothing, and every step may overwrite them: a step that decodes only some of the sequences writes one such row of the others too, and one that
+// reads a prompt writes as many rows as it is recorded for. The caches have room for the smallest such step behind the last position.
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "aeshna/generate.h"
@@ -28,8 +29,11 @@ class Decoder {
   const GeneratorOptions& options() const { return options_; }
   gpu::Device& device() { return weights_.device().impl(); }
 
-  /// Submits the reading of up to `chunk` ids of one sequence, at this position; its rows below hold what came before.
-  void read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids);
+  /// Compiles all steps.
+  void prepare();
+  /// Submits the reading of the first of these ids into one sequence, at this position; its rows below hold what came before. Returns how many of
+  /// them: all, or as many as one step can.
+  std::size_t read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids);
   /// Submits a step, one row for each sequence.
   void step(std::span<const DecodeRow> rows);
   /// Steps whose ids were not taken. At most two.
@@ -48,19 +52,25 @@ class Decoder {
     std::vector<std::int32_t> control, recent, integers;
     std::vector<float> numbers;
   };
-  Session compile_read();
+  Session& reading(std::int64_t rows);
+  Plan& sampled();
+  Session compile_read(std::int64_t rows);
+  /// Of the sizes for which reading steps are recorded: the smallest that holds so many ids, or else the largest that fits behind this position.
+  std::int64_t reading_rows(std::int64_t position, std::int64_t ids) const;
   Session compile_decode(bool sampled);
   template <class T>
   static void set(Session& session, std::string_view input, std::vector<T>& held, const std::vector<T>& wanted);
   void set_sampling(Plan& plan, std::span<const DecodeRow> rows);
-  std::int64_t capacity() const { return options_.context + options_.chunk; }
+  std::int64_t smallest_rows() const;
+  std::int64_t capacity() const { return options_.context + smallest_rows(); }
 
   LanguageModel model_;
   GeneratorOptions options_;
   Weights weights_;
-  Session read_;
   Plan greedy_;
-  std::optional<Plan> sampled_;  ///< compiled when first needed
+  // Compiled when first needed.
+  std::map<std::int64_t, Session> reading_;  ///< by the ids that a step reads
+  std::optional<Plan> sampled_;
   std::deque<Plan*> pending_;
   std::vector<std::int32_t> ids_, chunk_, control_, recent_, integers_;
   std::vector<float> numbers_;

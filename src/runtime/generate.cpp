@@ -212,10 +212,8 @@ struct Generator::Impl {
   }
 
   void read_chunk(std::size_t sequence, Running& r) {
-    const std::size_t count =
-        std::min(static_cast<std::size_t>(decoder.options().chunk), r.request.prompt.size() - 1 - r.read);
-    decoder.read(sequence, r.read, std::span(r.request.prompt).subspan(r.read, count));
-    r.read += count;
+    const std::span<const std::int32_t> prompt = r.request.prompt;
+    r.read += decoder.read(sequence, r.read, prompt.subspan(r.read, prompt.size() - 1 - r.read));
   }
 
   void push(Sequence& s, std::int32_t id) {
@@ -267,12 +265,8 @@ struct Generator::Impl {
     }
     Ids& cached = sequences[best].cached;
     cached.clear();  // until it is known
-    const auto chunk = static_cast<std::size_t>(decoder.options().chunk);
-    for (done = std::min(done, ids.size() - 1); done + 1 < ids.size();) {
-      const std::size_t count = std::min(chunk, ids.size() - 1 - done);
-      decoder.read(best, done, ids.subspan(done, count));
-      done += count;
-    }
+    for (done = std::min(done, ids.size() - 1); done + 1 < ids.size();)
+      done += decoder.read(best, done, ids.subspan(done, ids.size() - 1 - done));
     std::ranges::fill(rows, DecodeRow{});
     rows[best] = {.active = true, .start = ids};
     decoder.step(rows);
@@ -304,6 +298,7 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 const LanguageModel& Generator::model() const { return impl_->decoder.model(); }
+void Generator::prepare() { impl_->decoder.prepare(); }
 std::uint64_t Generator::add(Request request) { return impl_->add(std::move(request)); }
 bool Generator::advance() { return impl_->advance(); }
 void Generator::cancel(std::uint64_t request) { impl_->cancel(request); }

@@ -31,13 +31,19 @@ Error error_of(const std::exception_ptr& thrown) {
   }
 }
 
+Generator prepared(LanguageModel model, const GeneratorOptions& options) {
+  Generator generator(std::move(model), options);
+  generator.prepare();
+  return generator;
+}
+
 class ModelEngine final : public Engine {
  public:
   ModelEngine(LanguageModel model, const EngineOptions& options)
       : model_(served(model, options)),
         waiting_limit_(options.waiting),
         sequences_(static_cast<std::size_t>(options.generator.sequences)),
-        generator_(std::move(model), options.generator),
+        generator_(prepared(std::move(model), options.generator)),
         worker_([this](const std::stop_token& stop) { work(stop); }) {}
 
   ~ModelEngine() override { worker_.request_stop(); }  // and joined

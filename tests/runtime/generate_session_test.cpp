@@ -27,6 +27,17 @@ Ids some_ids(std::size_t count) {
   return ids;
 }
 
+void expect_logits(Generator& generator, std::span<const std::int32_t> ids, const std::vector<double>& want) {
+  const std::vector<float> got = generator.logits(ids);
+  ASSERT_EQ(got.size(), want.size());
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]));
+    largest = std::max(largest, std::abs(want[i]));
+  }
+  EXPECT_LT(worst, 2e-5 * std::max(1.0, largest)) << ids.size();
+}
+
 /// Quantized weights of every type, a prompt in chunks that do not divide it, then single tokens.
 class GenerateSession : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Architectures, GenerateSession, testing::Values("llama", "qwen3", "gemma2"),
@@ -41,16 +52,29 @@ TEST_P(GenerateSession, LogitsEqualTheReference) {
   const Ids ids = some_ids(21);
   const auto want = reference.logits(ids);
   // Ten, one more, then beyond the last whole chunk; then back to where another text begins.
-  for (const std::size_t count : {10u, 11u, 21u, 5u}) {
-    const std::vector<float> got = generator.logits(std::span(ids).first(count));
-    ASSERT_EQ(got.size(), want[count - 1].size());
-    double worst = 0, largest = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[count - 1][i]));
-      largest = std::max(largest, std::abs(want[count - 1][i]));
-    }
-    EXPECT_LT(worst, 2e-5 * std::max(1.0, largest)) << count;
-  }
+  for (const std::size_t count : {10u, 11u, 21u, 5u})
+    expect_logits(generator, std::span(ids).first(count), want[count - 1]);
+}
+
+/// Prompts that each of three recorded steps reads, and one near the end of the context, where the longest does not fit.
+TEST(GenerationSession, PromptsOfAllLengths) {
+  AESHNA_NEED_DEVICE();
+  const TempDir dir;
+  const TinyModel model = tiny_model("llama");
+  const TinyReference reference(model, tiny_tensors(model));
+  Generator generator(tiny(dir, model), {.context = 210, .chunk = 150, .device = *test_device().device});
+  const Ids ids = some_ids(210);
+  const auto want = reference.logits(ids);
+  const auto compare = [&](std::size_t count) {
+    expect_logits(generator, std::span(ids).first(count), want[count - 1]);
+  };
+  generator.prepare();
+  const gpu::DeviceCounters before = test_device().device->impl().counters();
+  for (const std::size_t count : {33u, 34u, 34u + 128u, 209u, 210u}) compare(count);
+  generator.logits(some_ids(1));  // another text begins
+  for (const std::size_t count : {150u, 151u, 210u}) compare(count);
+  const gpu::DeviceCounters after = test_device().device->impl().counters();
+  EXPECT_EQ(after.lists_recorded, before.lists_recorded) << "prepare() has recorded all of them";
 }
 
 TEST(GenerationSession, GreedyStopsAndStreams) {
