@@ -1,7 +1,7 @@
-// Text generation with a language model of SmolLM2-135M's shape and random weights: time for each token and for reading a prompt,
+// Text generation with a language model of SmolLM2-135M's shape or of Llama 3.2 1B's and random weights: time for each token and for reading a prompt,
 // through the public Generator, and what the device itself takes for a step.
-//   bench_decode [--device SEL] [--out FILE] [--types f32,q8_0,q4_0] [--batches 1,8] [--prompt N]
-//                [--chunk N] [--small] [--plan FILE]
+//   bench_decode [--device SEL] [--out FILE] [--shape smollm2-135m|llama-1b|small] [--types f32,q8_0,q4_0] [--batches 1,8]
+//                [--prompt N] [--chunk N] [--plan FILE]
 // Weights of every type come from the same f32 values. Prompts are random ids; generation goes over positions around `context`.
 #include <algorithm>
 #include <cmath>
@@ -31,18 +31,25 @@ namespace {
 using namespace aeshna;
 
 struct Arguments {
-  std::string device, out, plan;
+  std::string device, out, plan, shape = "smollm2-135m";
   std::vector<std::string> types = {"f32", "q8_0", "q4_0"};
   std::vector<std::int64_t> batches = {1, 8};
   std::int64_t prompt = 0, chunk = 0;  // 0: as lengths() has them
-  bool small = false;
 };
 
-models::LlamaConfig shapes(bool small) {
-  models::LlamaConfig c{
-      .vocab = 49152, .hidden = 576, .layers = 30, .heads = 9, .kv_heads = 3, .head_dim = 64, .ffn = 1536};
-  c.rope_base = 100000;
-  if (small) c.vocab = 1024, c.layers = 2;
+models::LlamaConfig shape_of(const std::string& name) {
+  models::LlamaConfig c;
+  if (name == "smollm2-135m") {
+    c = {.vocab = 49152, .hidden = 576, .layers = 30, .heads = 9, .kv_heads = 3, .head_dim = 64, .ffn = 1536};
+    c.rope_base = 100000;
+  } else if (name == "llama-1b") {
+    c = {.vocab = 128256, .hidden = 2048, .layers = 16, .heads = 32, .kv_heads = 8, .head_dim = 64, .ffn = 8192};
+    c.rope_base = 500000;
+  } else if (name == "small") {
+    c = {.vocab = 1024, .hidden = 576, .layers = 2, .heads = 9, .kv_heads = 3, .head_dim = 64, .ffn = 1536};
+  } else {
+    fail(ErrorCode::InvalidArgument, "no shape '{}'", name);
+  }
   return c;
 }
 
@@ -74,18 +81,23 @@ LanguageModel random_model(const models::LlamaConfig& config, DType dtype) {
   Graph graph;
   models::llama(graph.input("ids", {1, 1}, DType::i32), config);
   std::map<std::string, FoundTensor, std::less<>> tensors;
-  std::uint64_t stream = 0;
+  // Parameters of one type have the same values: they take longer to make than to use.
+  const auto made = std::make_shared<std::map<std::vector<std::int64_t>, Literal>>();
   for (const Node& node : graph.nodes()) {
     if (!is_parameter(node)) continue;
     TensorType type = node.results[0];
     if (type.shape.rank() == 2) type.dtype = dtype;
-    ++stream;
-    tensors.emplace(node.name, FoundTensor{.file_name = node.name, .type = type, .read = [type, stream] {
-                                             const Literal value = random_weight(type, stream);
-                                             return is_quantized(type.dtype)
-                                                        ? quantize(value, type.dtype)
-                                                        : Literal::from_doubles(type, value.to_doubles());
-                                           }});
+    const auto read = [type, made] {
+      const std::span<const std::int64_t> dims = type.shape.dims();
+      const auto [at, fresh] = made->try_emplace({dims.begin(), dims.end()});
+      if (fresh) {
+        const Literal value = random_weight(type, made->size());
+        at->second =
+            is_quantized(type.dtype) ? quantize(value, type.dtype) : Literal::from_doubles(type, value.to_doubles());
+      }
+      return at->second;
+    };
+    tensors.emplace(node.name, FoundTensor{.file_name = node.name, .type = type, .read = read});
   }
   loader.set_tensors(std::move(tensors));
   return loader.finish(tokens(config.vocab));
@@ -108,7 +120,7 @@ struct Lengths {
   std::int64_t context, prompt, answer, chunk;
 };
 
-Lengths lengths(bool small) { return small ? Lengths{128, 48, 16, 32} : Lengths{1024, 480, 64, 128}; }
+Lengths lengths(bool small) { return small ? Lengths{128, 48, 16, 32} : Lengths{1024, 512, 64, 512}; }
 
 /// `batch` sequences at once, greedy or sampled.
 nlohmann::json generation(const LanguageModel& model, const Device& device, const Lengths& l, const std::string& type,
@@ -206,10 +218,6 @@ Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option == "--small") {
-      a.small = true;
-      continue;
-    }
     if (i + 1 == argc) fail(ErrorCode::InvalidArgument, "{} needs a value", option);
     const std::string value = argv[++i];
     if (option == "--device") {
@@ -218,6 +226,8 @@ Arguments parse(int argc, char** argv) {
       a.out = value;
     } else if (option == "--plan") {
       a.plan = value;
+    } else if (option == "--shape") {
+      a.shape = value;
     } else if (option == "--types") {
       a.types = split(value);
     } else if (option == "--prompt") {
@@ -241,8 +251,8 @@ int main(int argc, char** argv) try {
   const Arguments a = parse(argc, argv);
   const Device device(DeviceRequest{.selector = a.device});
   std::printf("device: %s (%s)\n", device.info().name.c_str(), device.info().driver.c_str());
-  const models::LlamaConfig config = shapes(a.small);
-  Lengths l = lengths(a.small);
+  const models::LlamaConfig config = shape_of(a.shape);
+  Lengths l = lengths(a.shape == "small");
   if (a.prompt > 0) l.prompt = a.prompt;
   if (a.chunk > 0) l.chunk = a.chunk;
   nlohmann::json results = nlohmann::json::object();
@@ -265,6 +275,7 @@ int main(int argc, char** argv) try {
   if (!a.plan.empty()) std::ofstream(a.plan) << plans;
   if (!a.out.empty()) {
     nlohmann::json file = {{"machine", bench::machine(device)},
+                           {"shape", a.shape},
                            {"context", l.context},
                            {"prompt", l.prompt},
                            {"answer", l.answer},

@@ -86,6 +86,8 @@ int main(int argc, char** argv) {
   std::memcpy(params.bytes, first, sizeof first);
   void* session = function<void*(void*, Opaque)>(llama, "llama_init_from_model")(model, params);
   if (session == nullptr) return 1;
+  const void* words = function<const void*(const void*)>(llama, "llama_model_get_vocab")(model);
+  const std::int32_t vocab = function<std::int32_t(const void*)>(llama, "llama_vocab_n_tokens")(words);
   const auto batch = function<Opaque(std::int32_t*, std::int32_t)>(llama, "llama_batch_get_one");
   const auto decode = function<int(void*, Opaque)>(llama, "llama_decode");
   const auto wait = function<void(void*)>(llama, "llama_synchronize");
@@ -94,7 +96,8 @@ int main(int argc, char** argv) {
   const auto clear = function<void(void*, bool)>(llama, "llama_memory_clear");
 
   std::vector<std::int32_t> prompt(static_cast<std::size_t>(context));
-  for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<std::int32_t>(i * 7919 % 49152);
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(vocab));
   std::vector<double> prefill, tokens, greedy;
   for (int repeat = 0; repeat < 6; ++repeat) {
     clear(memory, true);
@@ -111,7 +114,7 @@ int main(int argc, char** argv) {
     wait(session);
     const double computed = milliseconds(start);
     const float* row = logits(session);
-    id = static_cast<std::int32_t>(std::max_element(row, row + 49152) - row);
+    id = static_cast<std::int32_t>(std::max_element(row, row + vocab) - row);
     if (step < 16) continue;  // warm-up
     tokens.push_back(computed);
     greedy.push_back(milliseconds(start));
