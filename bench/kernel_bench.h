@@ -46,6 +46,7 @@ class KernelBench {
   /// Buffers for all operands; `values(i)` fills operand i, for those that are read.
   void set_operands(const FusedKernel& kernel, const std::function<std::vector<float>(std::size_t)>& values) {
     idle_ = true;
+    step_ = 0;
     operands_.clear();
     for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
       const auto bytes = static_cast<std::uint64_t>(kernel.operands[i].elements) * 4;
@@ -57,6 +58,18 @@ class KernelBench {
     }
   }
 
+  /// From now on launches find operand `i`, of so many bytes, in another place each time, until all of `total` bytes were used: it comes from memory
+  /// and not from a cache that holds less. Its values are then words of 0x2c002c00.
+  void rotate(std::size_t i, std::uint64_t bytes, std::uint64_t total) {
+    rotated_ = i;
+    place_ = bytes;
+    step_ = (bytes + 255) / 256 * 256;
+    if (places_ == nullptr || places_->size() < std::max(total, step_)) {
+      places_ = device_.create_buffer(std::max(total, step_), gpu::MemoryKind::Device, "operand in many places");
+      run({gpu::FillCommand{{places_.get(), 0, places_->size()}, 0x2c002c00u}}, {places_});
+    }
+  }
+
   /// Median over samples of `repetitions` dependent launches each, by timestamps and by the host's clock.
   Timing time(const KernelSpec& spec, int samples, double sample_us) {
     const Launch launch = prepare(spec);
@@ -65,11 +78,18 @@ class KernelBench {
       commands.push_back(gpu::TimestampCommand{0});
       for (int i = 0; i < repetitions; ++i) {
         commands.push_back(gpu::BarrierCommand{});
-        commands.push_back(launch.dispatch);
+        gpu::DispatchCommand dispatch = launch.dispatch;
+        if (step_ > 0) {
+          const std::uint64_t count = places_->size() / step_;
+          dispatch.operands[rotated_] = {places_.get(), (static_cast<std::uint64_t>(i) % count) * step_, place_};
+        }
+        commands.push_back(dispatch);
       }
       commands.push_back(gpu::BarrierCommand{});
       commands.push_back(gpu::TimestampCommand{1});
-      return device_.record(commands, launch.owners, "bench");
+      std::vector<std::shared_ptr<void>> owners = launch.owners;
+      if (step_ > 0) owners.push_back(places_);
+      return device_.record(commands, std::move(owners), "bench");
     };
     const auto once = measure(3);
     replay(*once, 3);
@@ -196,6 +216,9 @@ class KernelBench {
   }
 
   gpu::Device& device_;
+  std::shared_ptr<gpu::Buffer> places_;
+  std::size_t rotated_ = 0;
+  std::uint64_t place_ = 0, step_ = 0;  ///< bytes of the operand that rotates, and of a place; 0: none does
   bool idle_ = true;  ///< the device has had nothing to do for a while
   std::vector<std::shared_ptr<gpu::Buffer>> operands_;
   std::shared_ptr<gpu::Buffer> workspace_, counters_;

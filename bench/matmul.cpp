@@ -1,14 +1,19 @@
-// f32 matrix products: TFLOP/s of the kernels that the compiler would choose, and with --sweep of every variant and split.
+// Matrix products: TFLOP/s of the kernels that the compiler would choose, and with --sweep of every variant and split.
 // bench/matmul.py does the same products with PyTorch.
-//   bench_matmul [--device SEL] [--json FILE] [--shapes MxNxK,...] [--sweep [--try BMxBNxBKxTMxTNxSTAGES,...]] [--check]
-//   bench_matmul --choose UNITS [--shapes MxNxK,...]
+//   bench_matmul [--device SEL] [--json FILE] [--shapes MxNxK,...] [--weights DTYPE,...] [--cold] [--sweep [--try BMxBNxBKxTMxTNxSTAGES,...]]
+//                [--check]
+//   bench_matmul --choose UNITS [--shapes MxNxK,...] [--weights DTYPE,...]
 // --conv: instead, the products of ResNet-50's convolutions at batch 4, forward and both gradients.
 // --try: more tiles for the sweep than the compiler has. --choose: no device; the variant that would be chosen for each product on
 // one with so many compute units, to compare with the times of a sweep.
+// --weights: B [N, K] in each of these dtypes instead of f32 in both layouts; products of few rows are then swept over gemv's variants alone, and what
+// is computed is not checked.
+// --cold: B comes from memory each time, from 512 MiB altogether.
 // NN: B is [K, N]; NT: B is [N, K], as Linear weights are. Times are those of one product among dependent ones: a barrier
 // stands between repetitions, and inputs stay in cache where they fit.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -27,6 +32,7 @@
 #include "compile/stages.h"
 #include "gpu/device.h"
 #include "ir/access.h"
+#include "ir/device_types.h"
 #include "kernel_bench.h"
 #include "ops/lower.h"
 #include "ops/matmul_variants.h"
@@ -41,6 +47,7 @@ struct Problem {
   double flops = 0;
   std::int64_t m = 0, n = 0, k = 0;  ///< of a plain product
   bool transpose_b = false;
+  DType weights = DType::f32;  ///< of b
 };
 
 constexpr std::int64_t kShapes[][3] = {
@@ -114,6 +121,7 @@ FusedKernel plain_product(const Problem& p) {
     operand.elements = elements;
     kernel.operands.push_back(operand);
   }
+  kernel.operands[1].dtype = p.weights;
   kernel.operands[2].written = true;
   return kernel;
 }
@@ -129,7 +137,11 @@ class ProductBench : public bench::KernelBench {
     PhiloxStream stream(7, 0);
     set_operands(p.kernel, [&](std::size_t i) {
       std::vector<float> values(static_cast<std::size_t>(p.kernel.operands[i].elements));
-      for (float& v : values) v = static_cast<float>(stream.next_uniform() - 0.5);
+      if (p.kernel.operands[i].dtype == DType::f32) {
+        for (float& v : values) v = static_cast<float>(stream.next_uniform() - 0.5);
+      } else {  // words of which every half is a small number
+        std::ranges::fill(values, std::bit_cast<float>(0x2c002c00u));
+      }
       host_.push_back(values);
       return values;
     });
@@ -165,11 +177,15 @@ std::vector<Candidate> all_candidates(const FusedKernel& kernel, const Caps& cap
   std::vector<Candidate> candidates;
   for (const std::uint32_t parts : {1u, 2u, 3u, 4u, 6u, 8u, 12u, 16u}) {
     if (kernel.k < parts * 32) continue;
-    for (const TileVariant& v : tile_variants()) candidates.push_back(tile_candidate(kernel, caps, v, parts));
+    const bool narrow = std::min(kernel.space.front(), kernel.space.back()) <= kGemvRows;
+    if (narrow && parts > 4) continue;
+    const bool tiles = !narrow || kernel.operands[1].dtype == DType::f32;
+    for (const TileVariant& v : tile_variants()) {
+      if (tiles) candidates.push_back(tile_candidate(kernel, caps, v, parts));
+    }
     for (const TileVariant& v : more) candidates.push_back(tile_candidate(kernel, caps, v, parts));
     for (const GemvVariant& v : gemv_variants()) {
-      if (std::min(kernel.space.front(), kernel.space.back()) <= kGemvRows)
-        candidates.push_back(gemv_candidate(kernel, caps, v, parts));
+      if (narrow) candidates.push_back(gemv_candidate(kernel, caps, v, parts));
     }
   }
   std::erase_if(candidates, [](const Candidate& c) { return !c.rejected.empty(); });
@@ -180,7 +196,7 @@ struct Options {
   std::string device, json;
   std::vector<Problem> problems;
   std::vector<TileVariant> more;
-  bool sweep = false, check = false, conv = false;
+  bool sweep = false, check = false, conv = false, cold = false;
   std::uint32_t choose = 0;  ///< compute units of a device that is not there
 };
 
@@ -190,7 +206,7 @@ Options parse(int argc, char** argv) {
     if (i + 1 >= argc) fail(ErrorCode::InvalidArgument, "{} needs a value", argv[i]);
     return argv[++i];
   };
-  std::string shapes, tiles;
+  std::string shapes, tiles, weights;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg == "--device")
@@ -199,12 +215,16 @@ Options parse(int argc, char** argv) {
       options.json = value(i);
     else if (arg == "--shapes")
       shapes = value(i);
+    else if (arg == "--weights")
+      weights = value(i);
     else if (arg == "--try")
       tiles = value(i);
     else if (arg == "--choose")
       options.choose = static_cast<std::uint32_t>(std::max(1, std::atoi(value(i).c_str())));
     else if (arg == "--sweep")
       options.sweep = true;
+    else if (arg == "--cold")
+      options.cold = true;
     else if (arg == "--conv")
       options.conv = true;
     else if (arg == "--check")
@@ -231,14 +251,20 @@ Options parse(int argc, char** argv) {
     options.more.push_back(v);
   }
   if (options.conv) return options;  // their kernels depend on the device
+  std::vector<std::pair<bool, DType>> kinds;
+  std::istringstream types(weights);
+  for (std::string type; std::getline(types, type, ',');) kinds.emplace_back(true, parse_dtype(type));
+  if (kinds.empty()) kinds = {{false, DType::f32}, {true, DType::f32}};
   for (const auto& [m, n, k] : list) {
-    for (const bool transposed : {false, true}) {
+    for (const auto& [transposed, dtype] : kinds) {
       Problem p{.name = formatted("{}x{}x{} {}", m, n, k, transposed ? "NT" : "NN"),
                 .kernel = {},
                 .m = m,
                 .n = n,
                 .k = k,
-                .transpose_b = transposed};
+                .transpose_b = transposed,
+                .weights = dtype};
+      if (dtype != DType::f32) p.name += formatted(" {}", dtype_name(dtype));
       p.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
       p.kernel = plain_product(p);
       options.problems.push_back(std::move(p));
@@ -286,12 +312,18 @@ int run(Options options) {
     const FusedKernel& kernel = problem.kernel;
     const KernelSpec chosen = chosen_spec(kernel, problem, bench.caps());
     bench.set_problem(problem);
+    if (options.cold) {
+      const KernelOperand& b = kernel.operands[1];
+      const double bytes = bytes_per_element(b.dtype) * static_cast<double>(b.elements);
+      bench.rotate(1, (static_cast<std::uint64_t>(bytes) + 255) / 256 * 256, std::uint64_t{512} << 20);
+    }
     const auto timing = bench.time(chosen, samples, sample_us);
-    const double error = options.check ? bench.error(chosen) : 0;
+    const bool check = options.check && problem.weights == DType::f32;
+    const double error = check ? bench.error(chosen) : 0;
     wrong += !(error < 1e-6);
     std::printf("%-32s %9.2f us (wall %9.2f)  %6.2f TFLOP/s  %s %s", problem.name.c_str(), timing.gpu_us,
                 timing.wall_us, problem.flops / timing.gpu_us * 1e-6, chosen.family.c_str(), chosen.variant.c_str());
-    if (options.check) std::printf("  error/sqrt(K) %.1e%s", error, error < 1e-6 ? "" : "  WRONG");
+    if (check) std::printf("  error/sqrt(K) %.1e%s", error, error < 1e-6 ? "" : "  WRONG");
     std::printf("\n");
     nlohmann::json result = {{"name", problem.name},
                              {"flops", problem.flops},
@@ -308,7 +340,7 @@ int run(Options options) {
       std::vector<std::pair<double, std::string>> times;
       for (const Candidate& candidate : candidates) {
         const double us = bench.time(candidate.spec, 5, sample_us / 5).gpu_us;
-        const double off = options.check ? bench.error(candidate.spec) : 0;
+        const double off = check ? bench.error(candidate.spec) : 0;
         wrong += !(off < 1e-6);
         std::string name = candidate.spec.family + " " + candidate.spec.variant;
         if (!(off < 1e-6)) name += formatted("  WRONG: error/sqrt(K) {:.1e}", off);

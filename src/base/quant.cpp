@@ -328,6 +328,24 @@ void for_blocks(DType dtype, std::size_t values, std::size_t bytes, F&& f) {
 
 std::uint32_t quant_unit_blocks(DType dtype) { return dtype_info(dtype).block_bytes % 4 == 0 ? 1 : 2; }
 
+QuantPair quant_pair(DType dtype) {
+  switch (dtype) {
+    case DType::q8_0:
+      return {4, true, false};
+    case DType::q4_0:
+    case DType::q5_0:
+      return {16, true, false};
+    case DType::q4_1:
+      return {16, true, true};
+    case DType::q4_K:
+      return {32, false, true};
+    case DType::q6_K:
+      return {32, false, false};
+    default:
+      internal_error("no quantized dtype");
+  }
+}
+
 void quantize_blocks(DType dtype, Values values, Bytes blocks) {
   const Format format = format_of(dtype);
   const DTypeInfo& info = dtype_info(dtype);

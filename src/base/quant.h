@@ -19,6 +19,14 @@ inline bool is_quantized(DType dtype) { return dtype_info(dtype).kind == DTypeIn
 /// Blocks of a unit of device memory: 1 or 2.
 std::uint32_t quant_unit_blocks(DType dtype);
 
+/// Two quads (four elements each, the first at a multiple of 4) that share a word of device memory or a scale.
+struct QuantPair {
+  std::uint32_t distance;  ///< elements from one to the other: 4, 16 or 32
+  bool one_scale;          ///< both have the same scale, and offset if there are any
+  bool offset;             ///< an element is scale * q + offset
+};
+QuantPair quant_pair(DType dtype);
+
 /// Whole blocks of finite values, by the reference algorithms of the format. Throws Error(OutOfRange) naming the element for a value
 /// that is not finite, and for a block whose scale f16 cannot hold.
 void quantize_blocks(DType dtype, std::span<const float> values, std::span<std::byte> blocks);

@@ -109,11 +109,19 @@ std::string KernelWriter::decoders() const {
     if (form(i) != Form::Blocks) continue;
     std::string decoder(library_block("quant", formatted("quant_{}", dtype_name(fused().operands[i].dtype))));
     decoder += "float quant_$(uint e) { return quant4_$(e & ~3u)[e & 3u]; }\n";
+    if (pairs_.contains(i))
+      decoder += library_block("quant", formatted("pair_{}", dtype_name(fused().operands[i].dtype)));
     for (std::size_t at = decoder.find('$'); at != std::string::npos; at = decoder.find('$', at))
       decoder.replace(at, 1, formatted("B{}", i));
     text += decoder;
   }
   return text;
+}
+
+std::string KernelWriter::pair_decoder(std::uint32_t operand) {
+  AESHNA_CHECK(form(operand) == Form::Blocks);
+  pairs_.insert(operand);
+  return formatted("_B{}", operand);
 }
 
 std::string KernelWriter::put(std::uint32_t operand, const std::string& index, const std::string& value,

@@ -97,6 +97,8 @@ class KernelWriter {
   /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`; `compiled`: these are literals.
   std::string split_index(std::string_view linear, std::span<const std::int64_t> extents,
                           std::span<const std::string> names, std::string_view indent, bool compiled = false);
+  /// Functions pair_at<suffix>, pair_words<suffix> and pair_values<suffix> that decode pairs of quads of a quantized operand (quant.glsl); the suffix.
+  std::string pair_decoder(std::uint32_t operand);
   /// Element index of an access as a uint expression.
   std::string offset(const Access& access, std::span<const std::string> coords);
   /// uint expression that is below high - low exactly inside the guard.
@@ -138,6 +140,7 @@ class KernelWriter {
   std::string defines_, functions_, added_;
   std::set<std::string, std::less<>> extensions_, op_functions_;
   std::vector<int> views_;
+  std::set<std::uint32_t> pairs_;  ///< quantized operands of which pairs of quads are decoded
   std::string workspace_type_ = "float";
 };
 

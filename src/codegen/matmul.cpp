@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/quant.h"
 #include "codegen/families.h"
 #include "ir/access.h"
 
@@ -14,6 +15,7 @@ namespace {
 /// How an operand of the product is loaded.
 struct ProductLoad {
   bool is_a, vector, along_k;
+  bool pair = false;  ///< pairs of quads of a quantized operand too
 };
 
 /// Writes the hooks of one product kernel.
@@ -64,7 +66,8 @@ class ProductHooks {
   /// What a loader keeps of an outer coordinate, `<name>_Outer <name>_outer(uint)`, and of a depth, `<name>_K <name>_k(uint)`:
   /// their parts of every address and of every guard, so that the inner loop adds the two and divides nothing; then the load
   /// itself, `<name>_load(<name>_Outer, <name>_K)`, or with `vector` `<name>_load_vec`: four neighbours along k or the outer
-  /// coordinate.
+  /// coordinate; with `pair` `<name>_pair(outer, k)` too, of the quads at k and quant_pair().distance further, with `<name>_pair_words` and
+  /// `<name>_pair_values`.
   void load(std::string_view name, const ProductLoad& load) {
     const Body& from = body(load);
     AESHNA_CHECK(!from.instrs.empty() && from.instrs.back().dtype == DType::f32);
@@ -122,6 +125,22 @@ class ProductHooks {
     const std::string statements = writer_.values(from, site, std::array{result});
     writer_.add(formatted("{} {}_load{}({} o, {} k) {{\n{}  return {};\n}}\n", load.vector ? "vec4" : "float", name,
                           load.vector ? "_vec" : "", outer.type, k.type, statements, writer_.name(site, result)));
+    if (!load.pair) return;
+    AESHNA_CHECK(from.instrs.size() == 1 && !guarded);
+    const std::uint32_t operand = from.instrs[0].operand;
+    const DType dtype = kernel_.operands[operand].dtype;
+    const DTypeInfo& info = dtype_info(dtype);
+    const std::uint32_t blocks = quant_unit_blocks(dtype);
+    writer_.define(formatted("{}_UNIT_ELEMENTS", name), blocks * info.block_elements);
+    writer_.define(formatted("{}_UNIT_WORDS", name), blocks * info.block_bytes / 4);
+    writer_.define(formatted("{}_ONE_SCALE", name), quant_pair(dtype).one_scale ? 1 : 0);
+    writer_.define(formatted("{}_OFFSET", name), quant_pair(dtype).offset ? 1 : 0);
+    const std::string suffix = writer_.pair_decoder(operand);
+    writer_.add(formatted("Pair {}_pair({} o, {} k) {{ return pair_at{}({}); }}\n", name, outer.type, k.type, suffix,
+                          site.addresses[0].offset));
+    for (const std::string_view function : {"words", "values"}) {
+      writer_.define(formatted("{}_pair_{}", name, function), formatted("pair_{}{}", function, suffix));
+    }
   }
 
   /// `epilogue(m, n, float)`, or with `vector` `epilogue_vec(m, n, vec4)`: four columns.
@@ -241,7 +260,8 @@ KernelSource generate_matmul(KernelWriter& writer) {
 KernelSource generate_gemv(KernelWriter& writer) {
   const KernelSpec& spec = writer.spec();
   const bool swapped = spec.constant("SWAPPED") != 0;  // the long operand is a
-  const ProductLoad wide{swapped, spec.constant("W_VEC") != 0, spec.constant("ALONG_K") != 0};
+  const ProductLoad wide{swapped, spec.constant("W_VEC") != 0, spec.constant("ALONG_K") != 0,
+                         spec.constant("W_PAIR") != 0};
   const ProductLoad narrow{!swapped, spec.constant("V_VEC") != 0, true};
   ProductHooks hooks(writer);
   hooks.vector_views(wide);

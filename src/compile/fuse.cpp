@@ -23,6 +23,8 @@ constexpr int kCheap = 4;           // sum of PointwiseDef::cost up to which a v
 constexpr std::int64_t kSmallPart = 8;  // of the elements of a result: a tensor below this share is small beside it
 constexpr std::int64_t kWindow = 64;   // elements of a window up to which reductions over it count as readers of the whole tensor
 constexpr int kFewCost = 16;           // the same for the few rows of a narrow product
+constexpr std::int64_t kFewTimes =
+    1 << 21;                        // in which they may be computed: elements of the rows for each of the long side
 constexpr int kTranscendental = 8;  // not recomputed across a broadcast
 // A reduction over few rows runs in few workgroups (or is split, if it stores one value per row only): up to this many
 // elements it may also store values of the full space.
@@ -176,7 +178,7 @@ class Fuser {
     for (const std::size_t i : {0u, 1u}) {
       const NodeId product = node.inputs[i].node;
       const Shape &full = node.results[0].shape, &scale = graph_.type(node.inputs[1 - i]).shape;
-      if (full.rank() != 2 || scale != full.with(1, 1) || full[1] < kSmallPart || !is_narrow(product) ||
+      if (full.rank() != 2 || scale != full.with(1, 1) || full[1] < kSmallPart || long_side(product) == 0 ||
           state_.users[product].size() != 1)
         continue;
       if (const auto statistic = nearest_reduction(node.inputs[1 - i].node))
@@ -420,9 +422,8 @@ class Fuser {
         if (state_.cluster_of[user] != source && state_.cluster_of[user] != product) return false;
       }
     }
-    const bool few =
-        elements <= kGemvRows * kFewElements &&
-        std::ranges::any_of(state_.clusters[static_cast<std::size_t>(product)], [&](NodeId n) { return is_narrow(n); });
+    const bool few = std::ranges::any_of(state_.clusters[static_cast<std::size_t>(product)],
+                                         [&](NodeId n) { return few_times(elements, n); });
     return cost <= (few ? kFewCost : kCheap) && producers(source).size() + leaf_tensors(source) <= (few ? 4 : 2);
   }
   std::size_t leaf_tensors(int id) const {
@@ -440,10 +441,11 @@ class Fuser {
     return leaves.size();
   }
 
-  /// A product with few rows or columns: it reads its long operand once, and a barrier takes about as long as that.
-  bool is_narrow(NodeId n) const {
+  /// Columns (or rows) of a product with few rows (or columns): it reads its long operand once, and a barrier takes about as long as that. 0 for
+  /// anything else.
+  std::int64_t long_side(NodeId n) const {
     const Node& node = graph_.node(n);
-    if (node.op->kind != OpKind::Product) return false;
+    if (node.op->kind != OpKind::Product) return 0;
     std::vector<TensorType> operands;
     for (const ValueId input : node.inputs) operands.push_back(graph_.type(input));
     const Contraction contraction = node.op->contraction(node, operands);
@@ -453,15 +455,20 @@ class Fuser {
       if (contraction.roles[d] == Contraction::Role::Row) rows *= extent;
       if (contraction.roles[d] == Contraction::Role::Column) columns *= extent;
     }
-    return std::min(rows, columns) <= kGemvRows;
+    return std::min(rows, columns) <= kGemvRows ? std::max(rows, columns) : 0;
+  }
+  /// Whether a narrow product may compute a value of so many elements again and again.
+  bool few_times(std::int64_t elements, NodeId product) const {
+    const std::int64_t side = long_side(product);
+    return side > 0 && elements <= kGemvRows * kFewElements && elements * side <= kFewTimes;
   }
 
   /// `n` combines products that do not need each other, for a narrow product alone: in the epilogue of one it would wait for the other; in
   /// the loader of its reader it waits for nothing, and few rows are computed again soon.
   bool joins_products_for_a_narrow_one(NodeId n) {
     const auto& readers = state_.readers[n];
-    if (graph_.node(n).op->kind != OpKind::Pointwise || graph_.node(n).op->pointwise.cost > kCheap || readers.size() != 1 ||
-        !is_narrow(readers[0]) || state_.external[n])
+    if (graph_.node(n).op->kind != OpKind::Pointwise || graph_.node(n).op->pointwise.cost > kCheap ||
+        readers.size() != 1 || !few_times(graph_.node(n).results[0].shape.elements(), readers[0]) || state_.external[n])
       return false;
     std::vector<int> products = producers(state_.cluster_of[n]);
     std::erase_if(products, [&](int c) { return !has_kind(c, OpKind::Product); });

@@ -3,21 +3,25 @@
 //
 // A workgroup takes LONGS coordinates l. Its TL x TK threads split them TL ways and the depth TK ways; a tree in shared memory adds
 // the TK sums. With SPLIT, PARTS workgroups also share the depth.
-// Constants: R, TL, TK; ALONG_K 1: W's neighbours in memory are along k, and a thread keeps UL coordinates l; 0: they are along
-// l, and a thread keeps a quad of them; W_VEC, V_VEC 1: vec4 loads (V: along k); SPLIT; SWAPPED 1: W is A, the narrow operand B.
-// Hooks: set_batch(batch); W_Outer W_outer(l) and W_K W_k(k), W_load_vec(W_Outer, W_K) or W_load; the same of V; epilogue(m, n, float).
+// Constants: R, TL, TK; ALONG_K 1: W's neighbours in memory are along k, and a thread keeps UL coordinates l, of each UK quads (or pairs of them)
+// in a step, so that enough bytes are under way; 0: they are along l, and a thread keeps a quad of them. W_VEC, V_VEC 1: vec4 loads (V: along k).
+// W_PAIR > 0: W is quantized, and the quads at k and k + W_PAIR share what has to be read; sums are taken before the scale is applied.
+// SPLIT; SWAPPED 1: W is A, the narrow operand B.
+// Hooks: set_batch(batch); W_Outer W_outer(l) and W_K W_k(k), W_load_vec(W_Outer, W_K) or W_load; the same of V; epilogue(m, n, float); with pairs
+// Pair W_pair(W_Outer, W_K), W_pair_words, W_pair_values (quant.glsl), W_UNIT_ELEMENTS, W_UNIT_WORDS, W_ONE_SCALE, W_OFFSET.
 // Numbers (push words, or literals): LENGTH of l, DEPTH = K, PARTS.
 
 #define THREADS (TL * TK)
-#define UNIT (TK * 4)  // depth that a workgroup covers in one step
-
 #if ALONG_K
+#define QUADS (W_PAIR > 0 ? 2 : 1)
+#define UNIT (TK * UK * QUADS * 4)  // depth that a workgroup covers in one step
 #define LONGS (TL * UL)
 #define SUMS UL  // per thread and narrow coordinate
 #define SUM_TYPE float
 #define TREE_STRIDE 1
 #define TOTAL(r, x) sums[((x) / TL) * R + (r)][(x) % TL * TK]
 #else
+#define UNIT (TK * 4)
 #define LONGS (TL * 4)
 #define SUMS 1
 #define SUM_TYPE vec4
@@ -39,6 +43,19 @@ shared SUM_TYPE sums[SUMS * R][THREADS];
 #define K_OF(q) (k + (q) * TK)
 #endif
 
+// Depth of piece `u` of thread `tk` in a step: its quad, or the first of its two quads.
+uint k_of(uint tk, uint u) {
+  const uint i = tk + u * TK;
+#if W_PAIR > 0
+  return i / (W_PAIR / 4) * (W_PAIR * 2) + i % (W_PAIR / 4) * 4;  // a pair is whole or beyond the depth
+#elif W_VEC
+  return i * 4;
+#else
+  return tk + u * (TK * 4);
+#endif
+}
+
+#if W_PAIR == 0
 vec4 w_quad(uint l, uint k) {
   vec4 w = vec4(0.0);
   if (l >= LENGTH) return w;
@@ -51,6 +68,7 @@ vec4 w_quad(uint l, uint k) {
 #endif
   return w;
 }
+#endif
 
 vec4 v_quad(uint r, uint k) {
   vec4 v = vec4(0.0);
@@ -79,6 +97,8 @@ vec4 w_quad(uint first, uint tl, uint k) {
 }
 #endif
 
+float dot_after(float sum, vec4 a, vec4 b) { return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum)))); }
+
 void main() {
   const uint group = ae_group();
   if (group >= P.groups) return;
@@ -103,16 +123,71 @@ void main() {
 
 #if ALONG_K
   const uint tl = thread / TK, tk = thread % TK;
+#if W_PAIR > 0
+  Pair at[UK][UL];
+  [[unroll]] for (uint p = 0; p < UK; ++p) {
+    // Coordinates beyond the last repeat it, and are not stored.
+    [[unroll]] for (uint u = 0; u < UL; ++u) at[p][u] = W_pair(W_outer(min(first + u * TL + tl, LENGTH - 1)), W_k(begin + k_of(tk, p)));
+  }
+  float acc[UL][R];
+  [[unroll]] for (uint u = 0; u < UL; ++u) {
+    [[unroll]] for (uint r = 0; r < R; ++r) acc[u][r] = 0.0;
+  }
+  for (uint k0 = begin; k0 < end; k0 += UNIT) {
+    PairWords words[UK][UL];
+    [[unroll]] for (uint p = 0; p < UK; ++p) {
+      [[unroll]] for (uint u = 0; u < UL; ++u) {
+        words[p][u] = PairWords(uvec4(0u), 0u);
+        if (k0 + k_of(tk, p) < DEPTH) words[p][u] = W_pair_words(at[p][u]);
+        at[p][u].d += UNIT / W_UNIT_ELEMENTS * W_UNIT_WORDS;
+        at[p][u].q += UNIT / W_UNIT_ELEMENTS * W_UNIT_WORDS;
+      }
+    }
+    [[unroll]] for (uint p = 0; p < UK; ++p) {
+      vec4 low[UL], high[UL], scales[UL];
+      [[unroll]] for (uint u = 0; u < UL; ++u) W_pair_values(at[p][u], words[p][u], low[u], high[u], scales[u]);
+      [[unroll]] for (uint r = 0; r < R; ++r) {
+        const vec4 v0 = v_quad(r, k0 + k_of(tk, p)), v1 = v_quad(r, k0 + k_of(tk, p) + W_PAIR);
+#if W_OFFSET
+        const vec2 v_sums = vec2((v0.x + v0.y) + (v0.z + v0.w), (v1.x + v1.y) + (v1.z + v1.w));
+#endif
+        [[unroll]] for (uint u = 0; u < UL; ++u) {
+          float a = acc[u][r];
+#if W_ONE_SCALE
+          a = fma(dot_after(dot_after(0.0, low[u], v0), high[u], v1), scales[u].x, a);
+#else
+          a = fma(dot_after(0.0, low[u], v0), scales[u].x, a);
+          a = fma(dot_after(0.0, high[u], v1), scales[u].y, a);
+#endif
+#if W_OFFSET && W_ONE_SCALE
+          a = fma(v_sums.x + v_sums.y, scales[u].z, a);
+#elif W_OFFSET
+          a = fma(v_sums.x, scales[u].z, a);
+          a = fma(v_sums.y, scales[u].w, a);
+#endif
+          acc[u][r] = a;
+        }
+      }
+    }
+  }
+  [[unroll]] for (uint u = 0; u < UL; ++u) {
+    [[unroll]] for (uint r = 0; r < R; ++r) sums[u * R + r][thread] = acc[u][r];
+  }
+#else
   vec4 acc[UL][R];  // four interleaved sums each
   [[unroll]] for (uint u = 0; u < UL; ++u) {
     [[unroll]] for (uint r = 0; r < R; ++r) acc[u][r] = vec4(0.0);
   }
-  for (uint k = begin + tk * (W_VEC == 1 ? 4 : 1); k < end; k += UNIT) {
-    vec4 w[UL];
-    [[unroll]] for (uint u = 0; u < UL; ++u) w[u] = w_quad(first + u * TL + tl, k);
-    [[unroll]] for (uint r = 0; r < R; ++r) {
-      const vec4 v = v_quad(r, k);
-      [[unroll]] for (uint u = 0; u < UL; ++u) acc[u][r] = fma(w[u], v, acc[u][r]);
+  for (uint k0 = begin; k0 < end; k0 += UNIT) {
+    vec4 w[UK][UL];
+    [[unroll]] for (uint p = 0; p < UK; ++p) {
+      [[unroll]] for (uint u = 0; u < UL; ++u) w[p][u] = w_quad(first + u * TL + tl, k0 + k_of(tk, p));
+    }
+    [[unroll]] for (uint p = 0; p < UK; ++p) {
+      [[unroll]] for (uint r = 0; r < R; ++r) {
+        const vec4 v = v_quad(r, k0 + k_of(tk, p));
+        [[unroll]] for (uint u = 0; u < UL; ++u) acc[u][r] = fma(w[p][u], v, acc[u][r]);
+      }
     }
   }
   [[unroll]] for (uint u = 0; u < UL; ++u) {
@@ -121,6 +196,7 @@ void main() {
       sums[u * R + r][thread] = (a.x + a.y) + (a.z + a.w);
     }
   }
+#endif
 #else
   const uint tl = thread % TL, tk = thread / TL;
   vec4 acc[R];

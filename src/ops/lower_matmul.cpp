@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/format.h"
+#include "base/quant.h"
 #include "ir/access.h"
 #include "ir/device_types.h"
 #include "ir/op.h"
@@ -23,8 +24,9 @@ constexpr TileVariant kTiles[] = {
     {64, 64, 16, 8, 4, 2}, {64, 128, 16, 8, 8, 2}, {128, 128, 16, 8, 8, 1},
 };
 /// Threads 8 x 8, 64 and 128 exist for small devices and small depths.
-constexpr GemvVariant kGemvs[] = {{8, 8, 1},  {32, 8, 1}, {8, 32, 1},  {8, 32, 4},
-                                  {4, 64, 1}, {4, 64, 2}, {2, 128, 2}, {1, 256, 1}};
+constexpr GemvVariant kGemvs[] = {{8, 8, 1},     {32, 8, 1},  {8, 8, 4},      {8, 16, 2},     {8, 32, 1},
+                                  {4, 32, 2},    {4, 64, 1},  {4, 64, 1, 2},  {4, 64, 2},     {8, 32, 2, 2},
+                                  {1, 64, 4, 2}, {2, 128, 2}, {2, 128, 1, 2}, {1, 128, 2, 2}, {1, 256, 1}};
 constexpr std::uint32_t kParts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
 constexpr std::uint32_t kBand = 8;
 
@@ -72,6 +74,23 @@ Walk walk_of(const FusedKernel& kernel, bool is_a) {
   if (all_vectors(along_k, k_dim)) return {.along_k = true, .vector = true};
   if (all_vectors(along_outer, outer_dim)) return {.along_k = false, .vector = true};
   return {.along_k = along_k.run >= along_outer.run, .vector = false};
+}
+
+/// Where the other quad is that is cheap to read with one of a quantized operand; 0: none is.
+std::uint32_t pair_distance(const FusedKernel& kernel, bool is_a, const Walk& walk, const GemvVariant& v) {
+  const Body& body = is_a ? kernel.a : kernel.b;
+  if (!walk.along_k || !walk.vector || body.instrs.size() != 1) return 0;
+  const Instr& load = body.instrs.front();
+  const DType dtype = kernel.operands.at(load.operand).dtype;
+  if (!is_quantized(dtype) || !load.access.guards.empty() || !load.access.dynamic.empty() || !body.k.empty()) return 0;
+  // A step covers whole units, so that their words are as far apart each time; rows have whole blocks, of which a pair is a part.
+  const std::int64_t block = dtype_info(dtype).block_elements;
+  const std::size_t k_dim = product_vector_dim(kernel, is_a, true);
+  if (std::int64_t{v.tk} * v.uk * 8 % (block * quant_unit_blocks(dtype)) != 0) return 0;
+  const std::span<const std::int64_t> strides = load.access.strides;
+  for (std::size_t d = 0; d < strides.size(); ++d)
+    if (d != k_dim && strides[d] % block != 0) return 0;
+  return kernel.k % block == 0 && load.access.offset % block == 0 ? quant_pair(dtype).distance : 0;
 }
 
 double epilogue_cost(const Body& body) {
@@ -155,22 +174,69 @@ bool worth_splitting(const Product& product, const Caps& caps, const TileVariant
   return std::int64_t{parts} * v.bk * 2 <= product.k && tiles * parts <= 10 * std::int64_t{caps.compute_units};
 }
 
-double gemv_cycles(const Product& product, const Caps& caps, const GemvVariant& v, std::uint32_t parts,
-                   const Walk& walk) {
+/// Of a narrow product whose long operand lies along l.
+double columns_cycles(const Product& product, const Caps& caps, const GemvVariant& v, std::uint32_t parts,
+                      bool vector) {
   constexpr double kMemoryBytes = 19;  // per cycle and multiprocessor
   const double units = std::max(1u, caps.compute_units);
   const auto narrow = static_cast<double>(std::min(product.m, product.n));
-  const std::int64_t longs = walk.along_k ? v.tl * v.ul : v.tl * 4;
-  const std::int64_t groups = product.batch * ceil_div(std::max(product.m, product.n), longs) * parts;
+  const std::int64_t groups = product.batch * ceil_div(std::max(product.m, product.n), std::int64_t{v.tl} * 4) * parts;
   const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / (4.0 * v.tk)) / parts);
-  const double quads = walk.along_k ? v.ul : 4;
   const double busy =
       static_cast<double>(product.k) / (steps * parts * 4.0 * v.tk);  // lanes beyond the depth ask for nothing
   double cycles = all_rounds(groups, units, std::floor(2048.0 / v.threads()), [&](double resident) {
     const double warps = resident * v.threads() / 32.0;
-    const double traffic = busy * resident * v.threads() * quads * 16.0 / kMemoryBytes;
-    const double issue = warps * ((quads + narrow) * (walk.vector ? 4.0 : 8.0) + quads * narrow);
+    const double traffic = busy * resident * v.threads() * 4 * 16.0 / kMemoryBytes;
+    const double issue = warps * ((4 + narrow) * (vector ? 4.0 : 8.0) + 4 * narrow);
     return steps * std::max({traffic, issue, 700.0}) + 600 + 50 * std::log2(v.tk) * narrow;
+  });
+  if (parts > 1) cycles += 3500 + parts * 50.0;
+  return cycles;
+}
+
+/// Of one whose long operand lies along k. Fitted to sweeps with weights that come from memory each time (bench_matmul --cold --weights ...): the
+/// choice is within 1.2 % of the best of these variants in the mean of 53 products of f32, f16, q8_0, q4_0, q4_K and q6_K.
+double gemv_cycles(const FusedKernel& kernel, const Caps& caps, const GemvVariant& v, std::uint32_t parts) {
+  constexpr double kMemoryBytes = 21.5;          // per cycle and multiprocessor
+  constexpr double kShortRun = 110;              // bytes of a row at once below which memory answers worse,
+  constexpr double kShortCost = 1.8;             // by up to so much more
+  constexpr double kLatency = 740, kPiece = 28;  // of a step; more for each piece that a thread has under way
+  constexpr double kTree = 40, kWorkgroup = 70;  // a level of the tree, for each sum; a workgroup
+  const Product product(kernel);
+  const bool swapped = product.n < product.m;  // the long operand is a
+  const Walk walk = walk_of(kernel, swapped);
+  if (!walk.along_k) return columns_cycles(product, caps, v, parts, walk.vector);
+  const bool pair = pair_distance(kernel, swapped, walk, v) > 0;
+  double bytes = 0, decode = 0;  // of an element; instructions for a piece
+  for (const Instr& instr : (swapped ? kernel.a : kernel.b).instrs) {
+    if (instr.kind != Instr::Kind::Load) continue;
+    const DType dtype = kernel.operands.at(instr.operand).dtype;
+    bytes += bytes_per_element(dtype);
+    const double quantized = is_quantized(dtype) ? quant_pair(dtype).one_scale ? 34 : 41 : 0;
+    decode += quantized > 0 ? pair ? quantized : 1.2 * quantized : dtype == DType::f32 ? 42 : 21;
+  }
+  if (!walk.vector) decode *= 2;
+
+  const double units = std::max(1u, caps.compute_units);
+  const auto narrow = static_cast<double>(std::min(product.m, product.n));
+  const double quads = pair ? 2 : 1, pieces = v.ul * v.uk, width = 4.0 * v.tk * v.uk * quads;
+  const std::int64_t groups =
+      product.batch * ceil_div(std::max(product.m, product.n), std::int64_t{v.tl} * v.ul) * parts;
+  const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / width) / parts);
+  const double busy =
+      static_cast<double>(product.k) / (steps * parts * width);  // lanes beyond the depth ask for nothing
+  const double registers = 10 + pieces * (pair ? 8 : 5) + narrow * v.ul * (pair ? 1 : 4) + 4 * quads;
+  const double resident_by_registers = std::floor(65536 / (registers * v.threads()));
+  const double most_resident = std::max(1.0, std::min({32.0, std::floor(2048.0 / v.threads()), resident_by_registers}));
+  const double run_cost = 1 + kShortCost * std::max(0.0, 1 - width * bytes / kShortRun);
+  const double thin =
+      9 + 4 * epilogue_cost(swapped ? kernel.b : kernel.a);  // instructions for a quad of the narrow operand
+  const double instructions = 4.5 + pieces * decode + narrow * v.uk * quads * (thin + 4 * v.ul);
+  double cycles = all_rounds(groups, units, most_resident, [&](double resident) {
+    const double traffic = busy * resident * v.threads() * pieces * quads * 4 * bytes / kMemoryBytes * run_cost;
+    const double issue = resident * v.threads() / 32.0 * instructions / 4;
+    return steps * std::max({traffic, issue, kLatency + kPiece * pieces}) + kWorkgroup +
+           kTree * std::log2(v.tk) * narrow * v.ul;
   });
   if (parts > 1) cycles += 3500 + parts * 50.0;
   return cycles;
@@ -252,12 +318,15 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
   const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
   const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
 
-  spec.variant = formatted("{}x{} ul={} r={} split={}{}{}", v.tl, v.tk, v.ul, rows, parts, wide.vector ? " vec" : "",
-                           wide.along_k ? "" : " columns");
+  const std::uint32_t pair = pair_distance(kernel, swapped, wide, v);
+  spec.variant = formatted("{}x{} ul={} uk={} r={} split={}{}{}{}", v.tl, v.tk, v.ul, v.uk, rows, parts,
+                           wide.vector ? " vec" : "", pair > 0 ? " pair" : "", wide.along_k ? "" : " columns");
   spec.constants = {{"R", rows},
                     {"TL", v.tl},
                     {"TK", v.tk},
                     {"UL", v.ul},
+                    {"UK", v.uk},
+                    {"W_PAIR", pair},
                     {"ALONG_K", wide.along_k},
                     {"W_VEC", wide.vector},
                     {"V_VEC", thin_vector},
@@ -292,7 +361,7 @@ std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps)
       }
       for (const GemvVariant& v : kGemvs) {
         if (!narrow || (parts > 1 && static_cast<std::int64_t>(parts) * v.tk * 4 > product.k)) continue;
-        list.push_back({gemv_cycles(product, caps, v, parts, product.n < product.m ? a : b), nullptr, &v, parts});
+        list.push_back({gemv_cycles(kernel, caps, v, parts), nullptr, &v, parts});
       }
     }
   }

@@ -16,9 +16,10 @@ struct TileVariant {
   std::uint32_t shared_bytes() const { return stages * bk * (bm + bn) * 4; }
 };
 
-/// gemv.glsl: threads along the long operand and along the depth; long coordinates per thread (depth-contiguous operands).
+/// gemv.glsl: threads along the long operand and along the depth; of depth-contiguous operands long coordinates per thread, and pieces of the depth
+/// that it reads at once.
 struct GemvVariant {
-  std::uint32_t tl, tk, ul;
+  std::uint32_t tl, tk, ul, uk = 1;
   std::uint32_t threads() const { return tl * tk; }
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/format.h"
+#include "base/quant.h"
 #include "gpu/launch.h"
 #include "ir/op.h"
 #include "ops/lower.h"
@@ -215,6 +216,31 @@ TEST_F(MatmulGpu, EveryGemvWithEveryLoader) {
         check(gemv_candidate(kernel, caps(), gemv_variants()[variant], parts), "gemv");
     }
   }
+}
+
+/// A depth that is no multiple of what a step covers; the quantized operand second and first, dense and one of a batch.
+TEST_F(MatmulGpu, EveryGemvWithQuantizedPairs) {
+  const DType dtypes[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q4_K, DType::q6_K};
+  for (std::size_t variant = 0; variant < gemv_variants().size(); ++variant) {
+    for (std::size_t i = 0; i < std::size(dtypes); ++i) {
+      const std::int64_t k = 5 * std::int64_t{dtype_info(dtypes[i]).block_elements};
+      const std::int64_t narrow = 1 + static_cast<std::int64_t>((variant + i) % 3), wide = 37;
+      FusedKernel kernel = i % 2 == 0 ? ProductBuilder{.m = narrow, .n = wide, .k = k, .b = Layout::Columns}.build()
+                                      : ProductBuilder{.batch = {2}, .m = wide, .n = narrow, .k = k}.build();
+      kernel.operands[i % 2 == 0 ? 1 : 0].dtype = dtypes[i];
+      for (const std::uint32_t parts : {1u, 3u}) {
+        const Candidate candidate = gemv_candidate(kernel, caps(), gemv_variants()[variant], parts);
+        const GemvVariant& v = gemv_variants()[variant];
+        const std::uint32_t unit = quant_unit_blocks(dtypes[i]) * dtype_info(dtypes[i]).block_elements;
+        EXPECT_EQ(candidate.spec.variant.contains(" pair"), v.tk * v.uk * 8 % unit == 0) << candidate.spec.variant;
+        check(candidate, "pairs");
+      }
+    }
+  }
+  // Rows that begin within a block are not read in pairs.
+  FusedKernel odd = ProductBuilder{.m = 1, .n = 6, .k = 64, .b = Layout::Columns, .gap = 16}.build();
+  odd.operands[1].dtype = DType::q4_0;
+  EXPECT_FALSE(gemv_candidate(odd, caps(), gemv_variants()[0], 1).spec.variant.contains("pair"));
 }
 
 TEST_F(MatmulGpu, NarrowProductsOfEveryWidth) {
