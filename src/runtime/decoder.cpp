@@ -126,6 +126,16 @@ void Decoder::prepare() {
   sampled();
 }
 
+void Decoder::prepare(std::size_t ids, bool samples) {
+  const auto count = static_cast<std::int64_t>(ids) - 1;  // a decode step reads the last one
+  for (std::int64_t at = 0; at < count;) {
+    const std::int64_t rows = reading_rows(at, count - at);
+    reading(rows);
+    at += rows;
+  }
+  if (samples) sampled();
+}
+
 std::int64_t Decoder::smallest_rows() const { return std::min(kSmallestRows, options_.chunk); }
 
 std::int64_t Decoder::reading_rows(std::int64_t position, std::int64_t ids) const {

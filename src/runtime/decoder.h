@@ -29,8 +29,9 @@ class Decoder {
   const GeneratorOptions& options() const { return options_; }
   gpu::Device& device() { return weights_.device().impl(); }
 
-  /// Compiles all steps.
+  /// Compiles all steps; those that a prompt of so many ids needs when nothing of it is in the caches.
   void prepare();
+  void prepare(std::size_t ids, bool samples);
   /// Submits the reading of the first of these ids into one sequence, at this position; its rows below hold what came before. Returns how many of
   /// them: all, or as many as one step can.
   std::size_t read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids);

@@ -25,6 +25,9 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+/// Else the most likely token is next.
+bool samples(const SamplingOptions& o) { return o.temperature != 0 || o.repetition_penalty != 1; }
+
 /// A request that has a sequence. Stays where it is made.
 struct Running {
   Running(std::uint64_t n, Request r, const Decoder& decoder)
@@ -34,10 +37,7 @@ struct Running {
         answer(decoder.model().tokenizer(), request.options, static_cast<std::int64_t>(ids.size()),
                decoder.options().context) {}
 
-  const SamplingOptions* sampling() const {
-    const SamplingOptions& o = request.sampling;
-    return o.temperature == 0 && o.repetition_penalty == 1 ? nullptr : &o;
-  }
+  const SamplingOptions* sampling() const { return samples(request.sampling) ? &request.sampling : nullptr; }
 
   std::uint64_t number;
   Request request;
@@ -82,6 +82,7 @@ struct Generator::Impl {
 
   std::uint64_t add(Request request) {
     check(request);
+    decoder.prepare(request.prompt.size(), samples(request.sampling));
     queue.push_back({++last_number, std::move(request)});
     return last_number;
   }
@@ -312,16 +313,16 @@ std::vector<Generation> Generator::generate(std::span<const Request> requests) {
   };
   const auto results = std::make_shared<Results>(std::vector<Generation>(requests.size()), requests.size());
   std::vector<std::uint64_t> numbers;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    Request request = requests[i];
-    request.on_end = [results, i, given = requests[i].on_end](Generation generation) {
-      --results->open;
-      results->of[i] = generation;
-      if (given) given(std::move(generation));
-    };
-    numbers.push_back(add(std::move(request)));
-  }
   try {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      Request request = requests[i];
+      request.on_end = [results, i, given = requests[i].on_end](Generation generation) {
+        --results->open;
+        results->of[i] = generation;
+        if (given) given(std::move(generation));
+      };
+      numbers.push_back(add(std::move(request)));
+    }
     while (results->open > 0 && advance()) {}
   } catch (...) {
     for (const std::uint64_t number : numbers) cancel(number);

@@ -68,13 +68,18 @@ TEST(GenerationSession, PromptsOfAllLengths) {
   const auto compare = [&](std::size_t count) {
     expect_logits(generator, std::span(ids).first(count), want[count - 1]);
   };
+  const auto recorded = [&] { return test_device().device->impl().counters().lists_recorded; };
+  generator.add({.prompt = some_ids(40), .sampling = {.temperature = 1}, .options = {.max_tokens = 3}});
+  const std::uint64_t added = recorded();
+  while (generator.advance()) {}
+  EXPECT_EQ(recorded(), added) << "add() has recorded what the request needs";
   generator.prepare();
-  const gpu::DeviceCounters before = test_device().device->impl().counters();
+  const std::uint64_t prepared = recorded();
+  EXPECT_GT(prepared, added);
   for (const std::size_t count : {33u, 34u, 34u + 128u, 209u, 210u}) compare(count);
   generator.logits(some_ids(1));  // another text begins
   for (const std::size_t count : {150u, 151u, 210u}) compare(count);
-  const gpu::DeviceCounters after = test_device().device->impl().counters();
-  EXPECT_EQ(after.lists_recorded, before.lists_recorded) << "prepare() has recorded all of them";
+  EXPECT_EQ(recorded(), prepared) << "prepare() has recorded all of them";
 }
 
 TEST(GenerationSession, GreedyStopsAndStreams) {
