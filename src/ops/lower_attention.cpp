@@ -92,7 +92,7 @@ struct Work {
     if (!p.causal || p.queries == 0 || p.keys == 0) return 1;
     const auto q = static_cast<double>(p.queries), k = static_cast<double>(p.keys);
     if (p.window > 0) return std::min(1.0, static_cast<double>(p.window) / k);
-    if (p.position) return 1;
+    if (p.position) return 0.5;  // a cache is half full in the mean
     return std::clamp((static_cast<double>(p.query_offset) + q / 2) / k, 0.0, 1.0);
   }
   /// Products of size rows x columns x head_dim.
