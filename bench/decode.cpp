@@ -253,7 +253,7 @@ int main(int argc, char** argv) try {
   std::printf("device: %s (%s)\n", device.info().name.c_str(), device.info().driver.c_str());
   const models::LlamaConfig config = shape_of(a.shape);
   Lengths l = lengths(a.shape == "small");
-  if (a.prompt > 0) l.prompt = a.prompt;
+  if (a.prompt > 0) l.context += a.prompt - l.prompt, l.prompt = a.prompt;
   if (a.chunk > 0) l.chunk = a.chunk;
   nlohmann::json results = nlohmann::json::object();
   std::string plans;

@@ -311,7 +311,8 @@ class LoraTraining {
     std::vector<std::pair<double, double>> losses, held_out_losses;
     std::int64_t done = first;
     feed.set(session, first, 0);
-    while (done < steps_ && !interrupt.requested()) {
+    bool end = interrupt.requested();
+    while (!end) {
       double loss = 0;
       for (std::int64_t micro = 0; micro < a_.accumulate; ++micro) {
         session.step();
@@ -321,7 +322,7 @@ class LoraTraining {
       }
       ++done;
       losses.emplace_back(static_cast<double>(done), loss);
-      const bool end = done == steps_ || interrupt.requested();
+      end = done == steps_ || interrupt.requested();  // asked once: what ends the loop has saved
       if (end || done % a_.save_every == 0) {
         save(session, weights);
         if (!held_out.empty() && !interrupt.requested())

@@ -66,8 +66,8 @@ class ProductHooks {
   /// What a loader keeps of an outer coordinate, `<name>_Outer <name>_outer(uint)`, and of a depth, `<name>_K <name>_k(uint)`:
   /// their parts of every address and of every guard, so that the inner loop adds the two and divides nothing; then the load
   /// itself, `<name>_load(<name>_Outer, <name>_K)`, or with `vector` `<name>_load_vec`: four neighbours along k or the outer
-  /// coordinate; with `pair` `<name>_pair(outer, k)` too, of the quads at k and quant_pair().distance further, with `<name>_pair_words` and
-  /// `<name>_pair_values`.
+  /// coordinate; with `pair` `<name>_pair(outer, k)` too, of the quads at k and quant_pair().distance further, with its readers and decoders
+  /// (quant.glsl).
   void load(std::string_view name, const ProductLoad& load) {
     const Body& from = body(load);
     AESHNA_CHECK(!from.instrs.empty() && from.instrs.back().dtype == DType::f32);
@@ -138,7 +138,7 @@ class ProductHooks {
     const std::string suffix = writer_.pair_decoder(operand);
     writer_.add(formatted("Pair {}_pair({} o, {} k) {{ return pair_at{}({}); }}\n", name, outer.type, k.type, suffix,
                           site.addresses[0].offset));
-    for (const std::string_view function : {"words", "values"}) {
+    for (const std::string_view function : {"words", "values", "scale_words", "scales"}) {
       writer_.define(formatted("{}_pair_{}", name, function), formatted("pair_{}{}", function, suffix));
     }
   }

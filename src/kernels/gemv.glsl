@@ -5,14 +5,16 @@
 // the TK sums. With SPLIT, PARTS workgroups also share the depth.
 // Constants: R, TL, TK; ALONG_K 1: W's neighbours in memory are along k, and a thread keeps UL coordinates l, of each UK quads (or pairs of them)
 // in a step, so that enough bytes are under way; 0: they are along l, and a thread keeps a quad of them. W_VEC, V_VEC 1: vec4 loads (V: along k).
-// W_PAIR > 0: W is quantized, and the quads at k and k + W_PAIR share what has to be read; sums are taken before the scale is applied.
+// W_PAIR > 0: W is quantized, and the quads at k and k + W_PAIR share what has to be read; sums are taken before the scale is applied (beyond 1e36
+// they may overflow where the scaled ones did not; Inf in V may give NaN instead).
 // SPLIT; SWAPPED 1: W is A, the narrow operand B.
 // Hooks: set_batch(batch); W_Outer W_outer(l) and W_K W_k(k), W_load_vec(W_Outer, W_K) or W_load; the same of V; epilogue(m, n, float); with pairs
-// Pair W_pair(W_Outer, W_K), W_pair_words, W_pair_values (quant.glsl), W_UNIT_ELEMENTS, W_UNIT_WORDS, W_ONE_SCALE, W_OFFSET.
+// Pair W_pair(W_Outer, W_K), W_pair_words, W_pair_scale_words, W_pair_values, W_pair_scales (quant.glsl), W_UNIT_ELEMENTS, W_UNIT_WORDS, W_ONE_SCALE, W_OFFSET.
 // Numbers (push words, or literals): LENGTH of l, DEPTH = K, PARTS.
 
 #define THREADS (TL * TK)
 #if ALONG_K
+#define RUN (W_ONE_SCALE == 0 && UK % 2 == 0 ? 2 : 1)  // pairs side by side that share two scales; one scale is found as fast again
 #define QUADS (W_PAIR > 0 ? 2 : 1)
 #define UNIT (TK * UK * QUADS * 4)  // depth that a workgroup covers in one step
 #define LONGS (TL * UL)
@@ -45,11 +47,11 @@ shared SUM_TYPE sums[SUMS * R][THREADS];
 
 // Depth of piece `u` of thread `tk` in a step: its quad, or the first of its two quads.
 uint k_of(uint tk, uint u) {
-  const uint i = tk + u * TK;
 #if W_PAIR > 0
+  const uint i = u / RUN * (RUN * TK) + tk * RUN + u % RUN;
   return i / (W_PAIR / 4) * (W_PAIR * 2) + i % (W_PAIR / 4) * 4;  // a pair is whole or beyond the depth
 #elif W_VEC
-  return i * 4;
+  return (tk + u * TK) * 4;
 #else
   return tk + u * (TK * 4);
 #endif
@@ -134,18 +136,28 @@ void main() {
     [[unroll]] for (uint r = 0; r < R; ++r) acc[u][r] = 0.0;
   }
   for (uint k0 = begin; k0 < end; k0 += UNIT) {
-    PairWords words[UK][UL];
+    uvec3 words[UK][UL];
+    uvec4 scale_words[UK / RUN][UL];
     [[unroll]] for (uint p = 0; p < UK; ++p) {
       [[unroll]] for (uint u = 0; u < UL; ++u) {
-        words[p][u] = PairWords(uvec4(0u), 0u);
-        if (k0 + k_of(tk, p) < DEPTH) words[p][u] = W_pair_words(at[p][u]);
+        const bool inside = k0 + k_of(tk, p) < DEPTH;
+        words[p][u] = uvec3(0u);
+        if (inside) words[p][u] = W_pair_words(at[p][u]);
+        if (p % RUN == 0) {
+          scale_words[p / RUN][u] = uvec4(0u);
+          if (inside) scale_words[p / RUN][u] = W_pair_scale_words(at[p][u]);
+        }
         at[p][u].d += UNIT / W_UNIT_ELEMENTS * W_UNIT_WORDS;
         at[p][u].q += UNIT / W_UNIT_ELEMENTS * W_UNIT_WORDS;
       }
     }
+    vec4 scales[UL];
     [[unroll]] for (uint p = 0; p < UK; ++p) {
-      vec4 low[UL], high[UL], scales[UL];
-      [[unroll]] for (uint u = 0; u < UL; ++u) W_pair_values(at[p][u], words[p][u], low[u], high[u], scales[u]);
+      vec4 low[UL], high[UL];
+      [[unroll]] for (uint u = 0; u < UL; ++u) {
+        W_pair_values(at[p][u], words[p][u], low[u], high[u]);
+        if (p % RUN == 0) scales[u] = W_pair_scales(at[p][u], scale_words[p / RUN][u]);
+      }
       [[unroll]] for (uint r = 0; r < R; ++r) {
         const vec4 v0 = v_quad(r, k0 + k_of(tk, p)), v1 = v_quad(r, k0 + k_of(tk, p) + W_PAIR);
 #if W_OFFSET

@@ -65,9 +65,8 @@ vec4 ae_signed_bytes(uint word) { return vec4(ivec4(uvec4(word << 24, word << 16
 //@ ae_less_in_bytes
 // Each byte of x less that of y; both below 128, results in two's complement.
 uint ae_less_in_bytes(uint x, uint y) { return ((x | 0x80808080u) - y) ^ 0x80808080u; }
-//@ Pair PairWords
+//@ Pair
 struct Pair { uint d, q, which; };
-struct PairWords { uvec4 q; uint d; };
 //@ quant_q8_0
 // Decoders, one pair of functions per operand ($ is its buffer): elements e to e + 3, e a multiple of 4. The device
 // layout is that of base/quant.h: units of two blocks begin with both scales. All arithmetic is exact but for one
@@ -120,73 +119,81 @@ vec4 quant4_$(uint e) {
 }
 //@ pair_q8_0
 // Decoders of two quads at once, which share words and scales: elements e to e + 3, and as many from e + D on. pair_at finds the words of
-// e; a step of whole units further, d and q are as many words further. pair_words reads them, apart so that many reads can be under way; all
-// zero they mean zeros. pair_values: the elements are low * scales.x + scales.z and high * scales.y + scales.w. D 4; e a multiple of 8.
+// e; a step of whole units further, d and q are as many words further. pair_words and pair_scale_words read them, apart so that many reads can be under
+// way; scale words of zeros mean zeros. The elements are low * scales.x + scales.z and high * scales.y + scales.w; the scales are those of the next
+// pair too, if e / 4 (in pairs: that of its first quad) is even. D 4; e a multiple of 8.
 Pair pair_at_$(uint e) {
   uint block = e >> 5, unit = (block >> 1) * 17u;
   return Pair(unit, unit + 1u + (block & 1u) * 8u + ((e & 31u) >> 2), block << 4 & 16u);
 }
-PairWords pair_words_$(Pair p) { return PairWords(uvec4($[p.q], $[p.q + 1u], 0u, 0u), $[p.d] >> p.which); }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  low = ae_signed_bytes(w.q.x);
-  high = ae_signed_bytes(w.q.y);
-  scales = vec4(vec2(unpackHalf2x16(w.d).x), 0.0, 0.0);
+uvec3 pair_words_$(Pair p) { return uvec3($[p.q], $[p.q + 1u], 0u); }
+uvec4 pair_scale_words_$(Pair p) { return uvec4($[p.d] >> p.which, 0u, 0u, 0u); }
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  low = ae_signed_bytes(w.x);
+  high = ae_signed_bytes(w.y);
 }
+vec4 pair_scales_$(Pair p, uvec4 w) { return vec4(vec2(unpackHalf2x16(w.x).x), 0.0, 0.0); }
 //@ pair_q4_0
 // D 16; (e & 16) == 0, as for q4_1 and q5_0.
 Pair pair_at_$(uint e) {
   uint block = e >> 5, unit = (block >> 1) * 9u;
   return Pair(unit, unit + 1u + (block & 1u) * 4u + ((e & 15u) >> 2), block << 4 & 16u);
 }
-PairWords pair_words_$(Pair p) { return PairWords(uvec4($[p.q], 0u, 0u, 0u), $[p.d] >> p.which); }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  low = ae_signed_bytes(ae_less_in_bytes(w.q.x & 0x0f0f0f0fu, 0x08080808u));
-  high = ae_signed_bytes(ae_less_in_bytes((w.q.x >> 4) & 0x0f0f0f0fu, 0x08080808u));
-  scales = vec4(vec2(unpackHalf2x16(w.d).x), 0.0, 0.0);
+uvec3 pair_words_$(Pair p) { return uvec3($[p.q], 0u, 0u); }
+uvec4 pair_scale_words_$(Pair p) { return uvec4($[p.d] >> p.which, 0u, 0u, 0u); }
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  low = ae_signed_bytes(ae_less_in_bytes(w.x & 0x0f0f0f0fu, 0x08080808u));
+  high = ae_signed_bytes(ae_less_in_bytes((w.x >> 4) & 0x0f0f0f0fu, 0x08080808u));
 }
+vec4 pair_scales_$(Pair p, uvec4 w) { return vec4(vec2(unpackHalf2x16(w.x).x), 0.0, 0.0); }
 //@ pair_q4_1
 Pair pair_at_$(uint e) {
   uint unit = (e >> 5) * 5u;
   return Pair(unit, unit + 1u + ((e & 15u) >> 2), 0u);
 }
-PairWords pair_words_$(Pair p) { return PairWords(uvec4($[p.q], 0u, 0u, 0u), $[p.d]); }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  low = ae_bytes(w.q.x & 0x0f0f0f0fu);
-  high = ae_bytes((w.q.x >> 4) & 0x0f0f0f0fu);
-  scales = unpackHalf2x16(w.d).xxyy;
+uvec3 pair_words_$(Pair p) { return uvec3($[p.q], 0u, 0u); }
+uvec4 pair_scale_words_$(Pair p) { return uvec4($[p.d], 0u, 0u, 0u); }
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  low = ae_bytes(w.x & 0x0f0f0f0fu);
+  high = ae_bytes((w.x >> 4) & 0x0f0f0f0fu);
 }
+vec4 pair_scales_$(Pair p, uvec4 w) { return unpackHalf2x16(w.x).xxyy; }
 //@ pair_q5_0
 Pair pair_at_$(uint e) {
   uint block = e >> 5, unit = (block >> 1) * 11u;
   return Pair(unit, unit + 2u + (block & 1u) * 5u + ((e & 15u) >> 2), (block << 4 & 16u) | (e & 12u));
 }
-PairWords pair_words_$(Pair p) {
+uvec3 pair_words_$(Pair p) {
   uint bits = $[p.q - 1u - ((p.which & 12u) >> 2)];  // bit 4 of all elements
-  return PairWords(uvec4($[p.q], bits >> (p.which & 12u), 0u, 0u), $[p.d] >> (p.which & 16u));
+  return uvec3($[p.q], bits >> (p.which & 12u), 0u);
 }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  uint q0 = (w.q.x & 0x0f0f0f0fu) | ((((w.q.y & 15u) * 0x00204081u) & 0x01010101u) << 4);
-  uint q1 = ((w.q.x >> 4) & 0x0f0f0f0fu) | (((((w.q.y >> 16) & 15u) * 0x00204081u) & 0x01010101u) << 4);
+uvec4 pair_scale_words_$(Pair p) { return uvec4($[p.d] >> (p.which & 16u), 0u, 0u, 0u); }
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  uint q0 = (w.x & 0x0f0f0f0fu) | ((((w.y & 15u) * 0x00204081u) & 0x01010101u) << 4);
+  uint q1 = ((w.x >> 4) & 0x0f0f0f0fu) | (((((w.y >> 16) & 15u) * 0x00204081u) & 0x01010101u) << 4);
   low = ae_signed_bytes(ae_less_in_bytes(q0, 0x10101010u));
   high = ae_signed_bytes(ae_less_in_bytes(q1, 0x10101010u));
-  scales = vec4(vec2(unpackHalf2x16(w.d).x), 0.0, 0.0);
 }
+vec4 pair_scales_$(Pair p, uvec4 w) { return vec4(vec2(unpackHalf2x16(w.x).x), 0.0, 0.0); }
 //@ pair_q4_K
 // D 32; (e & 32) == 0, as for q6_K.
 Pair pair_at_$(uint e) {
   uint unit = (e >> 8) * 36u;
   return Pair(unit, unit + 4u + ((e >> 6) & 3u) * 8u + ((e & 31u) >> 2), (e >> 5) & 6u);  // which of 8 groups
 }
-PairWords pair_words_$(Pair p) { return PairWords(uvec4($[p.q], $[p.d + 1u], $[p.d + 2u], $[p.d + 3u]), $[p.d]); }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  uvec3 packed = w.q.yzw >> ((p.which & 2u) << 3);
+uvec3 pair_words_$(Pair p) { return uvec3($[p.q], 0u, 0u); }
+uvec4 pair_scale_words_$(Pair p) { return uvec4($[p.d], $[p.d + 1u], $[p.d + 2u], $[p.d + 3u]); }
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  low = ae_bytes(w.x & 0x0f0f0f0fu);
+  high = ae_bytes((w.x >> 4) & 0x0f0f0f0fu);
+}
+vec4 pair_scales_$(Pair p, uvec4 w) {
+  uvec3 packed = w.yzw >> ((p.which & 2u) << 3);
   bool first = p.which < 4u;  // two scales and two minima, each a byte
   uint s = first ? packed.x & 0x3f3fu : (packed.z & 0x0f0fu) | ((packed.x >> 2) & 0x3030u);
   uint m = first ? packed.y & 0x3f3fu : ((packed.z >> 4) & 0x0f0fu) | ((packed.y >> 2) & 0x3030u);
-  low = ae_bytes(w.q.x & 0x0f0f0f0fu);
-  high = ae_bytes((w.q.x >> 4) & 0x0f0f0f0fu);
-  scales = vec4(float(s & 255u), float(s >> 8 & 255u), float(m & 255u), float(m >> 8 & 255u)) *
-           vec2(1.0, -1.0).xxyy * unpackHalf2x16(w.d).xxyy;
+  return vec4(float(s & 255u), float(s >> 8 & 255u), float(m & 255u), float(m >> 8 & 255u)) * vec2(1.0, -1.0).xxyy *
+         unpackHalf2x16(w.x).xxyy;
 }
 //@ pair_q6_K
 Pair pair_at_$(uint e) {
@@ -195,17 +202,21 @@ Pair pair_at_$(uint e) {
   // Which block of the unit; which 128, 64 and 16 elements of it.
   return Pair(unit, rest + part * 16u + l, (block & 1u) | part << 1 | (e >> 4 & 4u) | (l << 1 & 8u));
 }
-PairWords pair_words_$(Pair p) {
-  uint part = p.which >> 1 & 1u;
-  return PairWords(uvec4($[p.q], $[p.q + 8u], $[p.q + 32u - part * 8u], $[p.d + 49u + (p.which & 1u) * 52u + part * 2u + (p.which >> 2 & 1u)]),
-                   $[p.d] >> ((p.which & 1u) << 4));
+uvec3 pair_words_$(Pair p) {
+  return uvec3($[p.q], $[p.q + 8u], $[p.q + 32u - (p.which >> 1 & 1u) * 8u]);
 }
-void pair_values_$(Pair p, PairWords w, out vec4 low, out vec4 high, out vec4 scales) {
-  uint shift = p.which & 4u, bits = w.q.z >> shift;
-  uint q0 = ((w.q.x >> shift) & 0x0f0f0f0fu) | ((bits & 0x03030303u) << 4);
-  uint q1 = ((w.q.y >> shift) & 0x0f0f0f0fu) | (((bits >> 2) & 0x03030303u) << 4);
+uvec4 pair_scale_words_$(Pair p) {
+  uint at = p.d + 49u + (p.which & 1u) * 52u + (p.which & 2u) + (p.which >> 2 & 1u);
+  return uvec4($[p.d] >> ((p.which & 1u) << 4), $[at], 0u, 0u);
+}
+void pair_values_$(Pair p, uvec3 w, out vec4 low, out vec4 high) {
+  uint shift = p.which & 4u, bits = w.z >> shift;
+  uint q0 = ((w.x >> shift) & 0x0f0f0f0fu) | ((bits & 0x03030303u) << 4);
+  uint q1 = ((w.y >> shift) & 0x0f0f0f0fu) | (((bits >> 2) & 0x03030303u) << 4);
   low = ae_signed_bytes(ae_less_in_bytes(q0, 0x20202020u));
   high = ae_signed_bytes(ae_less_in_bytes(q1, 0x20202020u));
-  int at = int(p.which & 8u);
-  scales = vec4(vec2(bitfieldExtract(int(w.q.w), at, 8), bitfieldExtract(int(w.q.w), at + 16, 8)) * unpackHalf2x16(w.d).x, 0.0, 0.0);
+}
+vec4 pair_scales_$(Pair p, uvec4 w) {
+  int at = int(p.which & 8u), scales = int(w.y);
+  return vec4(vec2(bitfieldExtract(scales, at, 8), bitfieldExtract(scales, at + 16, 8)) * unpackHalf2x16(w.x).x, 0.0, 0.0);
 }

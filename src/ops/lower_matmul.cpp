@@ -194,44 +194,66 @@ double columns_cycles(const Product& product, const Caps& caps, const GemvVarian
   return cycles;
 }
 
-/// Of one whose long operand lies along k. Fitted to sweeps with weights that come from memory each time (bench_matmul --cold --weights ...): the
-/// choice is within 1.2 % of the best of these variants in the mean of 53 products of f32, f16, q8_0, q4_0, q4_K and q6_K.
-double gemv_cycles(const FusedKernel& kernel, const Caps& caps, const GemvVariant& v, std::uint32_t parts) {
-  constexpr double kMemoryBytes = 21.5;          // per cycle and multiprocessor
-  constexpr double kShortRun = 110;              // bytes of a row at once below which memory answers worse,
-  constexpr double kShortCost = 1.8;             // by up to so much more
-  constexpr double kLatency = 740, kPiece = 28;  // of a step; more for each piece that a thread has under way
-  constexpr double kTree = 40, kWorkgroup = 70;  // a level of the tree, for each sum; a workgroup
-  const Product product(kernel);
-  const bool swapped = product.n < product.m;  // the long operand is a
-  const Walk walk = walk_of(kernel, swapped);
-  if (!walk.along_k) return columns_cycles(product, caps, v, parts, walk.vector);
-  const bool pair = pair_distance(kernel, swapped, walk, v) > 0;
-  double bytes = 0, decode = 0;  // of an element; instructions for a piece
-  for (const Instr& instr : (swapped ? kernel.a : kernel.b).instrs) {
-    if (instr.kind != Instr::Kind::Load) continue;
-    const DType dtype = kernel.operands.at(instr.operand).dtype;
-    bytes += bytes_per_element(dtype);
-    const double quantized = is_quantized(dtype) ? quant_pair(dtype).one_scale ? 34 : 41 : 0;
-    decode += quantized > 0 ? pair ? quantized : 1.2 * quantized : dtype == DType::f32 ? 42 : 21;
+/// Instructions that read and decode a quad, or a pair of them, of the long operand.
+double piece_cost(DType dtype, const GemvVariant& v, bool pair) {
+  if (!is_quantized(dtype)) return dtype == DType::f32 ? 20 : 30;
+  if (quant_pair(dtype).one_scale) return pair ? 37 : 44;
+  if (!pair) return 96;
+  return v.uk % 2 == 0 ? 21 : 80;  // two scales serve pairs side by side
+}
+
+/// A product of few rows or columns, as its variants are priced.
+struct NarrowProduct {
+  const FusedKernel& kernel;
+  Product product;
+  bool swapped;  ///< the long operand is a
+  Walk walk;     ///< of the long operand
+  explicit NarrowProduct(const FusedKernel& k)
+      : kernel(k), product(k), swapped(product.n < product.m), walk(walk_of(k, swapped)) {}
+
+  bool pairs(const GemvVariant& v) const { return pair_distance(kernel, swapped, walk, v) > 0; }
+  /// Depth that a workgroup covers in a step.
+  std::int64_t step(const GemvVariant& v) const {
+    return walk.along_k ? std::int64_t{4} * v.tk * v.uk * (pairs(v) ? 2 : 1) : std::int64_t{4} * v.tk;
   }
-  if (!walk.vector) decode *= 2;
+};
+
+/// Of one whose long operand lies along k. Fitted to sweeps with weights that come from memory each time (bench_matmul --cold --weights ...): the
+/// choice is within 1 % of the best of these variants in the mean of 53 products of f32, f16, q8_0, q4_0, q4_K and q6_K.
+double gemv_cycles(const NarrowProduct& of, const Caps& caps, const GemvVariant& v, std::uint32_t parts) {
+  constexpr double kMemoryBytes = 21.4;           // per cycle and multiprocessor
+  constexpr double kShortRun = 124;               // bytes of a row at once below which memory answers worse,
+  constexpr double kShortCost = 1.1;              // by up to so much more
+  constexpr double kLatency = 740, kPiece = 27;   // of a step; more for each piece that a thread has under way
+  constexpr double kTree = 37, kWorkgroup = 140;  // a level of the tree, for each sum; a workgroup
+  const Product& product = of.product;
+  const Body& wide = of.swapped ? of.kernel.a : of.kernel.b;
+  const Body& thin = of.swapped ? of.kernel.b : of.kernel.a;
+  const bool pair = of.pairs(v);
+  double bytes = 0, decode = 0;  // of an element; instructions for a piece
+  for (const Instr& instr : wide.instrs) {
+    if (instr.kind != Instr::Kind::Load) continue;
+    const DType dtype = of.kernel.operands.at(instr.operand).dtype;
+    bytes += bytes_per_element(dtype);
+    decode += piece_cost(dtype, v, pair);
+  }
+  if (!of.walk.vector) decode *= 2;
 
   const double units = std::max(1u, caps.compute_units);
   const auto narrow = static_cast<double>(std::min(product.m, product.n));
-  const double quads = pair ? 2 : 1, pieces = v.ul * v.uk, width = 4.0 * v.tk * v.uk * quads;
+  const auto depth = static_cast<double>(std::max<std::int64_t>(product.k, 1));
+  const double quads = pair ? 2 : 1, pieces = v.ul * v.uk;
+  const auto width = static_cast<double>(of.step(v));
   const std::int64_t groups =
       product.batch * ceil_div(std::max(product.m, product.n), std::int64_t{v.tl} * v.ul) * parts;
-  const double steps = std::ceil(std::ceil(static_cast<double>(product.k) / width) / parts);
-  const double busy =
-      static_cast<double>(product.k) / (steps * parts * width);  // lanes beyond the depth ask for nothing
+  const double steps = std::ceil(std::ceil(depth / width) / parts);
+  const double busy = depth / (steps * parts * width);  // lanes beyond the depth ask for nothing
   const double registers = 10 + pieces * (pair ? 8 : 5) + narrow * v.ul * (pair ? 1 : 4) + 4 * quads;
-  const double resident_by_registers = std::floor(65536 / (registers * v.threads()));
-  const double most_resident = std::max(1.0, std::min({32.0, std::floor(2048.0 / v.threads()), resident_by_registers}));
+  const double by_registers = std::floor(65536 / (registers * v.threads()));
+  const double most_resident = std::max(1.0, std::min({32.0, std::floor(2048.0 / v.threads()), by_registers}));
   const double run_cost = 1 + kShortCost * std::max(0.0, 1 - width * bytes / kShortRun);
-  const double thin =
-      9 + 4 * epilogue_cost(swapped ? kernel.b : kernel.a);  // instructions for a quad of the narrow operand
-  const double instructions = 4.5 + pieces * decode + narrow * v.uk * quads * (thin + 4 * v.ul);
+  const double thin_quad = 8 + 4 * epilogue_cost(thin);  // instructions
+  const double instructions = 4 + pieces * decode + narrow * v.uk * quads * (thin_quad + 4 * v.ul);
   double cycles = all_rounds(groups, units, most_resident, [&](double resident) {
     const double traffic = busy * resident * v.threads() * pieces * quads * 4 * bytes / kMemoryBytes * run_cost;
     const double issue = resident * v.threads() / 32.0 * instructions / 4;
@@ -342,6 +364,7 @@ std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps)
   const Product product(kernel);
   const bool tiny = caps.compute_units == 0;
   const bool narrow = std::min(product.m, product.n) <= kGemvRows;
+  const NarrowProduct gemv(kernel);
   const Walk a = walk_of(kernel, true);
   const Walk b = walk_of(kernel, false);
 
@@ -360,8 +383,11 @@ std::vector<Candidate> lower_matmul(const FusedKernel& kernel, const Caps& caps)
         list.push_back({tile_cycles(product, caps, v, parts, !a.vector || !b.vector), &v, nullptr, parts});
       }
       for (const GemvVariant& v : kGemvs) {
-        if (!narrow || (parts > 1 && static_cast<std::int64_t>(parts) * v.tk * 4 > product.k)) continue;
-        list.push_back({gemv_cycles(kernel, caps, v, parts), nullptr, &v, parts});
+        if (!narrow || (parts > 1 && parts * gemv.step(v) > product.k)) continue;
+        if (!gemv.walk.along_k && (v.ul > 1 || v.uk > 1)) continue;  // mean nothing there
+        const double cycles = gemv.walk.along_k ? gemv_cycles(gemv, caps, v, parts)
+                                                : columns_cycles(product, caps, v, parts, gemv.walk.vector);
+        list.push_back({cycles, nullptr, &v, parts});
       }
     }
   }

@@ -11,8 +11,8 @@ namespace aeshna {
 
 namespace {
 
-/// Ids that the shortest step for prompts reads; each longer one reads four times as many as the one before, up to GeneratorOptions::chunk.
-constexpr std::int64_t kSmallestRows = 32;
+/// Ids that the shortest step for prompts reads; each longer one reads so many times those of the one before, up to GeneratorOptions::chunk.
+constexpr std::int64_t kSmallestRows = 32, kNextRows = 4;
 
 GeneratorOptions checked(GeneratorOptions o) {
   constexpr std::int64_t longest = 1 << 30;  // positions are 32-bit numbers
@@ -121,14 +121,17 @@ Decoder::Plan& Decoder::sampled() {
   return *sampled_;
 }
 
-void Decoder::prepare() {
-  for (std::int64_t ids = 1; ids <= options_.chunk; ids = reading_rows(0, ids) + 1) reading(reading_rows(0, ids));
+void Decoder::prepare_all() {
+  for (std::int64_t rows = smallest_rows();; rows = std::min(rows * kNextRows, options_.chunk)) {
+    reading(rows);
+    if (rows == options_.chunk) break;
+  }
   sampled();
 }
 
-void Decoder::prepare(std::size_t ids, bool samples) {
+void Decoder::prepare_for(std::size_t held, std::size_t ids, bool samples) {
   const auto count = static_cast<std::int64_t>(ids) - 1;  // a decode step reads the last one
-  for (std::int64_t at = 0; at < count;) {
+  for (auto at = static_cast<std::int64_t>(held); at < count;) {
     const std::int64_t rows = reading_rows(at, count - at);
     reading(rows);
     at += rows;
@@ -140,8 +143,8 @@ std::int64_t Decoder::smallest_rows() const { return std::min(kSmallestRows, opt
 
 std::int64_t Decoder::reading_rows(std::int64_t position, std::int64_t ids) const {
   std::int64_t rows = smallest_rows();
-  while (rows < ids && rows < options_.chunk) {
-    const std::int64_t next = std::min(rows * 4, options_.chunk);
+  while (2 * rows < ids && rows < options_.chunk) {  // two of these are no slower than one of the next size
+    const std::int64_t next = std::min(rows * kNextRows, options_.chunk);
     if (position + next > capacity()) break;
     rows = next;
   }

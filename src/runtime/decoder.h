@@ -29,9 +29,10 @@ class Decoder {
   const GeneratorOptions& options() const { return options_; }
   gpu::Device& device() { return weights_.device().impl(); }
 
-  /// Compiles all steps; those that a prompt of so many ids needs when nothing of it is in the caches.
-  void prepare();
-  void prepare(std::size_t ids, bool samples);
+  /// Compiles all steps.
+  void prepare_all();
+  /// Compiles the steps that a prompt of so many ids needs, of which the caches hold some already.
+  void prepare_for(std::size_t held, std::size_t ids, bool samples);
   /// Submits the reading of the first of these ids into one sequence, at this position; its rows below hold what came before. Returns how many of
   /// them: all, or as many as one step can.
   std::size_t read(std::size_t sequence, std::size_t position, std::span<const std::int32_t> ids);
@@ -56,7 +57,7 @@ class Decoder {
   Session& reading(std::int64_t rows);
   Plan& sampled();
   Session compile_read(std::int64_t rows);
-  /// Of the sizes for which reading steps are recorded: the smallest that holds so many ids, or else the largest that fits behind this position.
+  /// Of the sizes for which reading steps are recorded: the one for so many ids that fits behind this position.
   std::int64_t reading_rows(std::int64_t position, std::int64_t ids) const;
   Session compile_decode(bool sampled);
   template <class T>

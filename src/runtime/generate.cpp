@@ -82,7 +82,6 @@ struct Generator::Impl {
 
   std::uint64_t add(Request request) {
     check(request);
-    decoder.prepare(request.prompt.size(), samples(request.sampling));
     queue.push_back({++last_number, std::move(request)});
     return last_number;
   }
@@ -174,11 +173,19 @@ struct Generator::Impl {
         best_common = common;
       }
       if (best == nullptr) return;
+      const Request& next = queue.front().request;
+      std::exception_ptr error;
+      try {  // before its time begins
+        decoder.prepare_for(std::min(best_common, next.prompt.size() - 1), next.prompt.size(), samples(next.sampling));
+      } catch (...) {
+        error = std::current_exception();
+      }
       auto running = std::make_unique<Running>(queue.front().number, std::move(queue.front().request), decoder);
       const bool cancelled = queue.front().cancelled;  // by a callback of this round
       queue.pop_front();
       if (cancelled) running->answer.end(Generation::End::Caller);
-      if (cancelled || running->answer.limit() == 0) {
+      if (!cancelled && error) running->answer.end(Generation::End::Error, error);
+      if (cancelled || error || running->answer.limit() == 0) {
         report(*running);
         continue;
       }
@@ -299,7 +306,7 @@ Generator::Generator(Generator&&) noexcept = default;
 Generator& Generator::operator=(Generator&&) noexcept = default;
 
 const LanguageModel& Generator::model() const { return impl_->decoder.model(); }
-void Generator::prepare() { impl_->decoder.prepare(); }
+void Generator::prepare() { impl_->decoder.prepare_all(); }
 std::uint64_t Generator::add(Request request) { return impl_->add(std::move(request)); }
 bool Generator::advance() { return impl_->advance(); }
 void Generator::cancel(std::uint64_t request) { impl_->cancel(request); }

@@ -69,13 +69,24 @@ TEST(GenerationSession, PromptsOfAllLengths) {
     expect_logits(generator, std::span(ids).first(count), want[count - 1]);
   };
   const auto recorded = [&] { return test_device().device->impl().counters().lists_recorded; };
-  generator.add({.prompt = some_ids(40), .sampling = {.temperature = 1}, .options = {.max_tokens = 3}});
-  const std::uint64_t added = recorded();
-  while (generator.advance()) {}
-  EXPECT_EQ(recorded(), added) << "add() has recorded what the request needs";
+  // What recordings a request causes: steps for what the caches do not hold of its prompt, each size once, and one for sampling.
+  const auto records = [&](std::size_t prompt, double temperature) {
+    const std::uint64_t before = recorded();
+    generator.add({.prompt = some_ids(prompt), .sampling = {.temperature = temperature}, .options = {.max_tokens = 1}});
+    EXPECT_EQ(recorded(), before);
+    while (generator.advance()) {}
+    return recorded() - before;
+  };
+  const std::uint64_t smallest = records(20, 0);
+  EXPECT_GT(smallest, 0u);
+  EXPECT_EQ(records(45, 0), 0u) << "24 more";
+  EXPECT_GT(records(45, 1), 0u);
+  EXPECT_EQ(records(45, 1), 0u);
+  EXPECT_GT(records(130, 0), 0u) << "84 more: a step of 128";
+  const std::uint64_t before = recorded();
   generator.prepare();
   const std::uint64_t prepared = recorded();
-  EXPECT_GT(prepared, added);
+  EXPECT_GT(prepared, before) << "a step of 150";
   for (const std::size_t count : {33u, 34u, 34u + 128u, 209u, 210u}) compare(count);
   generator.logits(some_ids(1));  // another text begins
   for (const std::size_t count : {150u, 151u, 210u}) compare(count);
