@@ -11,13 +11,13 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "aeshna/device.h"
+#include "arguments.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "base/philox.h"
@@ -132,8 +132,7 @@ std::vector<Candidate> every_candidate(const FusedKernel& kernel, const Problem&
 
 std::vector<Problem> parse_shapes(const std::string& text) {
   std::vector<Problem> problems;
-  std::istringstream stream(text);
-  for (std::string shape; std::getline(stream, shape, ',');) {
+  for (const std::string& shape : bench::split(text)) {
     long long q = 0, k = 0, h = 0, kv = 0, d = 0;
     if (std::sscanf(shape.c_str(), "%lld/%lldx%lld/%lldx%lld", &q, &k, &h, &kv, &d) != 5 || q <= 0 || k <= 0 || h <= 0 || kv <= 0 || d <= 0)
       fail(ErrorCode::InvalidArgument, "'{}' is not Q/KxH/KVxD", shape);
@@ -151,8 +150,7 @@ std::vector<Problem> parse_shapes(const std::string& text) {
 
 std::vector<AttentionVariant> parse_variants(const std::string& text) {
   std::vector<AttentionVariant> variants;
-  std::istringstream stream(text);
-  for (std::string one; std::getline(stream, one, ',');) {
+  for (const std::string& one : bench::split(text)) {
     AttentionVariant v{};
     if (std::sscanf(one.c_str(), "%ux%ux%u", &v.br, &v.tr, &v.tc) != 3 || v.tr < 2 || v.br % v.tr != 0 || (v.tr & (v.tr - 1)) != 0 ||
         (v.tc & (v.tc - 1)) != 0) {
@@ -161,13 +159,6 @@ std::vector<AttentionVariant> parse_variants(const std::string& text) {
     variants.push_back(v);
   }
   return variants;
-}
-
-std::vector<std::string> parse_ops(const std::string& text) {
-  std::vector<std::string> ops;
-  std::istringstream stream(text);
-  for (std::string op; std::getline(stream, op, ',');) ops.push_back(op);
-  return ops;
 }
 
 int run(int argc, char** argv) {
@@ -187,7 +178,7 @@ int run(int argc, char** argv) {
     else if (arg == "--json") json_file = value();
     else if (arg == "--shapes") problems = parse_shapes(value());
     else if (arg == "--ops")
-      ops = parse_ops(value());
+      ops = bench::split(value());
     else if (arg == "--choose") units = static_cast<std::uint32_t>(std::max(1, std::atoi(value().c_str())));
     else if (arg == "--sweep") sweep = true;
     else if (arg == "--try") more = parse_variants(value());

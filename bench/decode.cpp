@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 
 #include "aeshna/generate.h"
 #include "aeshna/quantize.h"
+#include "arguments.h"
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/format.h"
@@ -207,13 +207,6 @@ nlohmann::json step(const LanguageModel& model, const Device& device, const Leng
           {"kernels", kernels}};
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> parts;
-  std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
-
 Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
@@ -229,14 +222,14 @@ Arguments parse(int argc, char** argv) {
     } else if (option == "--shape") {
       a.shape = value;
     } else if (option == "--types") {
-      a.types = split(value);
+      a.types = bench::split(value);
     } else if (option == "--prompt") {
       a.prompt = std::stoll(value);
     } else if (option == "--chunk") {
       a.chunk = std::stoll(value);
     } else if (option == "--batches") {
       a.batches.clear();
-      for (const std::string& part : split(value)) a.batches.push_back(std::stoll(part));
+      for (const std::string& part : bench::split(value)) a.batches.push_back(std::stoll(part));
     } else {
       fail(ErrorCode::InvalidArgument, "unknown option {}", option);
     }

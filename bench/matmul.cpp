@@ -17,7 +17,6 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -25,6 +24,7 @@
 
 #include "aeshna/device.h"
 #include "aeshna/ops.h"
+#include "arguments.h"
 #include "base/fail.h"
 #include "base/format.h"
 #include "base/philox.h"
@@ -236,15 +236,13 @@ Options parse(int argc, char** argv) {
   if (shapes.empty()) {
     for (const auto& [m, n, k] : kShapes) list.push_back({m, n, k});
   }
-  std::istringstream stream(shapes);
-  for (std::string shape; std::getline(stream, shape, ',');) {
+  for (const std::string& shape : bench::split(shapes)) {
     long long m = 0, n = 0, k = 0;
     if (std::sscanf(shape.c_str(), "%lldx%lldx%lld", &m, &n, &k) != 3 || m <= 0 || n <= 0 || k <= 0)
       fail(ErrorCode::InvalidArgument, "'{}' is not MxNxK", shape);
     list.push_back({m, n, k});
   }
-  std::istringstream more(tiles);
-  for (std::string tile; std::getline(more, tile, ',');) {
+  for (const std::string& tile : bench::split(tiles)) {
     TileVariant v{};
     if (std::sscanf(tile.c_str(), "%ux%ux%ux%ux%ux%u", &v.bm, &v.bn, &v.bk, &v.tm, &v.tn, &v.stages) != 6)
       fail(ErrorCode::InvalidArgument, "'{}' is not BMxBNxBKxTMxTNxSTAGES", tile);
@@ -252,8 +250,7 @@ Options parse(int argc, char** argv) {
   }
   if (options.conv) return options;  // their kernels depend on the device
   std::vector<std::pair<bool, DType>> kinds;
-  std::istringstream types(weights);
-  for (std::string type; std::getline(types, type, ',');) kinds.emplace_back(true, parse_dtype(type));
+  for (const std::string& type : bench::split(weights)) kinds.emplace_back(true, parse_dtype(type));
   if (kinds.empty()) kinds = {{false, DType::f32}, {true, DType::f32}};
   for (const auto& [m, n, k] : list) {
     for (const auto& [transposed, dtype] : kinds) {

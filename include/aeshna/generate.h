@@ -93,8 +93,8 @@ class Generator {
   /// range, for an id that is no token, and for a prompt that leaves no room in the context. Callbacks may add and cancel requests, and nothing else.
   std::uint64_t add(Request request);
   /// One round: a chunk of every prompt that is not read yet, a token for all others. Calls back with what came out of the round before. A request
-  /// whose steps cannot be compiled, whose logits are not finite, or whose on_text throws, ends with that error and leaves the others alone. What an on_end throws is thrown when the
-  /// round is over. Errors of the device are thrown, and all requests are gone without a call. False: nothing is left to do.
+  /// whose steps cannot be compiled, whose logits are not finite, or whose on_text throws, ends with that error and leaves the others alone. What an
+  /// on_end throws is thrown when the round is over. Errors of the device are thrown, and all requests are gone without a call. False: nothing is left to do.
   bool advance();
   /// Ends a request as the caller's wish, at the next advance(); its on_end is called. Unknown and ended ones are ignored.
   void cancel(std::uint64_t request);

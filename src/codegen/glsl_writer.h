@@ -97,7 +97,7 @@ class KernelWriter {
   /// Statements "uint <names[d]> = ..." that split a linear row-major index over `extents`; `compiled`: these are literals.
   std::string split_index(std::string_view linear, std::span<const std::int64_t> extents,
                           std::span<const std::string> names, std::string_view indent, bool compiled = false);
-  /// Functions pair_at<suffix>, pair_words<suffix> and pair_values<suffix> that decode pairs of quads of a quantized operand (quant.glsl); the suffix.
+  /// The functions of quant.glsl that find, read and decode pairs of quads of a quantized operand are then there; the end of their names.
   std::string pair_decoder(std::uint32_t operand);
   /// Element index of an access as a uint expression.
   std::string offset(const Access& access, std::span<const std::string> coords);

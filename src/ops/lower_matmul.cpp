@@ -211,10 +211,11 @@ struct NarrowProduct {
   explicit NarrowProduct(const FusedKernel& k)
       : kernel(k), product(k), swapped(product.n < product.m), walk(walk_of(k, swapped)) {}
 
-  bool pairs(const GemvVariant& v) const { return pair_distance(kernel, swapped, walk, v) > 0; }
+  /// Where the other quad is that a variant reads with one; 0: it reads single ones.
+  std::uint32_t pair(const GemvVariant& v) const { return pair_distance(kernel, swapped, walk, v); }
   /// Depth that a workgroup covers in a step.
   std::int64_t step(const GemvVariant& v) const {
-    return walk.along_k ? std::int64_t{4} * v.tk * v.uk * (pairs(v) ? 2 : 1) : std::int64_t{4} * v.tk;
+    return walk.along_k ? std::int64_t{4} * v.tk * v.uk * (pair(v) > 0 ? 2 : 1) : std::int64_t{4} * v.tk;
   }
 };
 
@@ -229,7 +230,7 @@ double gemv_cycles(const NarrowProduct& of, const Caps& caps, const GemvVariant&
   const Product& product = of.product;
   const Body& wide = of.swapped ? of.kernel.a : of.kernel.b;
   const Body& thin = of.swapped ? of.kernel.b : of.kernel.a;
-  const bool pair = of.pairs(v);
+  const bool pair = of.pair(v) > 0;
   double bytes = 0, decode = 0;  // of an element; instructions for a piece
   for (const Instr& instr : wide.instrs) {
     if (instr.kind != Instr::Kind::Load) continue;
@@ -325,8 +326,9 @@ Candidate tile_candidate(const FusedKernel& kernel, const Caps& caps, const Tile
 }
 
 Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const GemvVariant& v, std::uint32_t parts) {
-  const Product product(kernel);
-  const bool swapped = product.n < product.m;  // the long operand is a
+  const NarrowProduct of(kernel);
+  const Product& product = of.product;
+  const bool swapped = of.swapped;
   const std::int64_t narrow = swapped ? product.n : product.m, length = swapped ? product.m : product.n;
   Candidate candidate;
   KernelSpec& spec = candidate.spec;
@@ -335,12 +337,12 @@ Candidate gemv_candidate(const FusedKernel& kernel, const Caps& caps, const Gemv
     candidate.rejected = formatted("{} narrow rows; gemv takes {}", narrow, kGemvRows);
     return candidate;
   }
-  const Walk wide = walk_of(kernel, swapped), thin = walk_of(kernel, !swapped);
+  const Walk wide = of.walk, thin = walk_of(kernel, !swapped);
   const bool thin_vector = wide.along_k && wide.vector && thin.along_k && thin.vector;
   const std::int64_t longs = wide.along_k ? v.tl * v.ul : v.tl * 4;
   const auto rows = static_cast<std::uint32_t>(std::max<std::int64_t>(narrow, 1));
 
-  const std::uint32_t pair = pair_distance(kernel, swapped, wide, v);
+  const std::uint32_t pair = of.pair(v);
   spec.variant = formatted("{}x{} ul={} uk={} r={} split={}{}{}{}", v.tl, v.tk, v.ul, v.uk, rows, parts,
                            wide.vector ? " vec" : "", pair > 0 ? " pair" : "", wide.along_k ? "" : " columns");
   spec.constants = {{"R", rows},

@@ -173,18 +173,20 @@ struct Generator::Impl {
         best_common = common;
       }
       if (best == nullptr) return;
+      const bool cancelled = queue.front().cancelled;  // by a callback of this round
       const Request& next = queue.front().request;
       std::exception_ptr error;
       try {  // before its time begins
-        decoder.prepare_for(std::min(best_common, next.prompt.size() - 1), next.prompt.size(), samples(next.sampling));
+        if (!cancelled)
+          decoder.prepare_for(std::min(best_common, next.prompt.size() - 1), next.prompt.size(),
+                              samples(next.sampling));
       } catch (...) {
         error = std::current_exception();
       }
       auto running = std::make_unique<Running>(queue.front().number, std::move(queue.front().request), decoder);
-      const bool cancelled = queue.front().cancelled;  // by a callback of this round
       queue.pop_front();
       if (cancelled) running->answer.end(Generation::End::Caller);
-      if (!cancelled && error) running->answer.end(Generation::End::Error, error);
+      if (error) running->answer.end(Generation::End::Error, error);
       if (cancelled || error || running->answer.limit() == 0) {
         report(*running);
         continue;
@@ -320,16 +322,16 @@ std::vector<Generation> Generator::generate(std::span<const Request> requests) {
   };
   const auto results = std::make_shared<Results>(std::vector<Generation>(requests.size()), requests.size());
   std::vector<std::uint64_t> numbers;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Request request = requests[i];
+    request.on_end = [results, i, given = requests[i].on_end](Generation generation) {
+      --results->open;
+      results->of[i] = generation;
+      if (given) given(std::move(generation));
+    };
+    numbers.push_back(add(std::move(request)));
+  }
   try {
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      Request request = requests[i];
-      request.on_end = [results, i, given = requests[i].on_end](Generation generation) {
-        --results->open;
-        results->of[i] = generation;
-        if (given) given(std::move(generation));
-      };
-      numbers.push_back(add(std::move(request)));
-    }
     while (results->open > 0 && advance()) {}
   } catch (...) {
     for (const std::uint64_t number : numbers) cancel(number);
